@@ -1,0 +1,1 @@
+"""Real draft/verifier pairs: load them, record their logits, turn logits into probabilities."""

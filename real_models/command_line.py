@@ -1,0 +1,92 @@
+"""What the command lines of this package share: pair and sampling options, and how they end."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from transformers.utils import logging
+
+from real_models.distributions import SamplingSettings
+from real_models.errors import UserError
+from real_models.loading import DTYPES, LoadOptions
+from real_models.models import PAIRS, ModelPair, load_pair
+
+__all__ = ["add_pair_options", "add_sampling_options", "pair_from", "run", "sampling_from"]
+
+DEFAULT_PAIR = "smollm2-skip3"
+
+
+def run(main: Callable[[], int]) -> int:
+    """Run a command line and turn its end into an exit status.
+
+    A user's mistake or a file that cannot be used is one line and status 2; an interruption
+    by the keyboard is one line and status 130; a defect keeps its traceback.
+    """
+    try:
+        return main()
+    except (UserError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept", file=sys.stderr)
+        return 130
+
+
+def add_pair_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name, place and load a pair of models."""
+    group = parser.add_argument_group("models")
+    group.add_argument(
+        "--pair", help=f"a registered pair (default {DEFAULT_PAIR}): {', '.join(PAIRS)}"
+    )
+    group.add_argument("--verifier", help="smollm2, a folder, a path.gguf, or a hub id[@revision]")
+    group.add_argument("--draft", help="the same, or skip:14,16,17 to drop layers of the verifier")
+    group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
+    group.add_argument("--device-map", help="placement by transformers, e.g. auto for big models")
+    group.add_argument("--dtype", default="float32", choices=DTYPES, help="of the forward passes")
+    group.add_argument("--pad-token", help="for tokenizers that name none")
+    group.add_argument(
+        "--allow-padded-vocab",
+        action="store_true",
+        help="cut logits of different width to the tokenizer's size",
+    )
+    group.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run code that comes with the models (never by default)",
+    )
+
+
+def pair_from(args: argparse.Namespace) -> ModelPair:
+    """The pair that the options name; transformers' progress bars only show on a terminal."""
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    # Under several processes each takes the device of its local rank.
+    rank = os.environ.get("LOCAL_RANK")
+    device = f"cuda:{rank}" if args.device == "cuda" and rank is not None else args.device
+    options = LoadOptions(device, args.device_map, args.dtype, args.trust_remote_code)
+    named = args.pair or (None if args.verifier or args.draft else DEFAULT_PAIR)
+    return load_pair(
+        named,
+        verifier=args.verifier,
+        draft=args.draft,
+        options=options,
+        allow_padded_vocab=args.allow_padded_vocab,
+        pad_token=args.pad_token,
+    )
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """Add temperature, top-k and top-p."""
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default 1)")
+    group.add_argument("--top-k", type=int, help="keep the k likeliest tokens")
+    group.add_argument("--top-p", type=float, help="keep the nucleus of this mass")
+
+
+def sampling_from(args: argparse.Namespace) -> SamplingSettings:
+    """The sampling settings that the options name; UserError for one outside its range."""
+    try:
+        return SamplingSettings(args.temperature, args.top_k, args.top_p)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 1)}") from None

@@ -1,0 +1,130 @@
+"""The texts on which two models are compared, and both models' logits along them.
+
+A text is a list of token ids; its last `positions` tokens are the continuation. Scoring gives,
+for each model, logits [positions, V] whose row i predicts continuation token i: it is the
+output at the token *before* it. A model's output at the continuation's own last token predicts
+something beyond the text and is not kept.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from real_models.distributions import SamplingSettings
+from real_models.errors import UserError
+from real_models.models import ModelPair
+from real_models.prompts import Prompt, encode_prompt
+
+__all__ = [
+    "CONTEXTS",
+    "Text",
+    "make_text",
+    "sample_continuation",
+    "sample_token",
+    "score",
+    "text_stream",
+]
+
+CONTEXTS = ("verifier", "draft", "given")
+"""Whose text the positions lie on: sampled from the verifier, from the draft, or as given."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Token ids with the number of trailing ones that form the continuation.
+
+    ended : the continuation stopped at an end token before its full length.
+    """
+
+    ids: tuple[int, ...]
+    positions: int
+    ended: bool = False
+
+
+def make_text(
+    pair: ModelPair,
+    prompt: Prompt,
+    contexts: str,
+    positions: int,
+    settings: SamplingSettings,
+    seed: int,
+) -> Text:
+    """The text for a prompt: the prompt continued by a model, or its own last tokens.
+
+    With `given` the prompt's text itself is scored, without a chat template, and at most
+    `positions` of its last tokens are the continuation.
+
+    Raises UserError naming the prompt when a given text has fewer than two tokens.
+    """
+    if contexts == "given":
+        ids = tuple(pair.tokenizer(prompt.prompt).input_ids)
+        if len(ids) < 2:
+            raise UserError(f"prompt {prompt.id!r}: a given text needs at least two tokens")
+        return Text(ids, min(positions, len(ids) - 1))
+    model = {"verifier": pair.verifier, "draft": pair.draft}[contexts]
+    ids = encode_prompt(prompt, pair.tokenizer)
+    uniform = text_stream(seed, prompt.id).random
+    more = sample_continuation(pair, model, ids, positions, settings, uniform)
+    return Text((*ids, *more), len(more), ended=len(more) < positions)
+
+
+def text_stream(seed: int, prompt_id: str) -> np.random.Generator:
+    """The random stream of one prompt: decided by seed and id, whatever is recorded around it."""
+    digest = np.frombuffer(hashlib.sha256(prompt_id.encode()).digest()[:16], dtype="<u4")
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=digest.tolist()))
+
+
+@torch.inference_mode()
+def sample_continuation(
+    pair: ModelPair,
+    model: PreTrainedModel,
+    ids: list[int],
+    count: int,
+    settings: SamplingSettings,
+    uniform: Callable[[], float],
+) -> list[int]:
+    """Up to `count` tokens sampled from `model` after `ids`, the last one an end token if any."""
+    more: list[int] = []
+    cache = None
+    step = torch.tensor([ids], device=pair.device)
+    while len(more) < count and not (more and more[-1] in pair.end_tokens):
+        output = model(step, cache=cache, use_cache=True)
+        cache = output.cache
+        law = settings.probabilities(output.logits[0, -1, : pair.vocabulary])
+        more.append(sample_token(law, uniform()))
+        step = torch.tensor([[more[-1]]], device=pair.device)
+    return more
+
+
+def sample_token(law: torch.Tensor, u: float) -> int:
+    """The token at quantile u ∈ [0, 1) of a distribution [V]: the first with cdf > u.
+
+    A token of probability zero is never returned, for u = 0 neither. The cdf is scaled by its
+    last value, so that u close to 1 cannot fall behind the end.
+    """
+    cdf = law.double().cumsum(-1)
+    return int(torch.searchsorted(cdf, u * cdf[-1], right=True))
+
+
+@torch.inference_mode()
+def score(pair: ModelPair, text: Text) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draft and verifier logits [positions, V] along the continuation, one forward pass each."""
+    ids = torch.tensor([text.ids[:-1]], device=pair.device)
+    return tuple(
+        _last_logits(model, ids, text.positions)[:, : pair.vocabulary]
+        for model in (pair.draft, pair.verifier)
+    )
+
+
+def _last_logits(model: PreTrainedModel, ids: torch.Tensor, count: int) -> torch.Tensor:
+    """The logits [count, width] at the last `count` inputs."""
+    # Most models can leave out the head where its output is not wanted: for a long prompt and a
+    # large vocabulary that is most of the memory.
+    keeps = "logits_to_keep" in signature(model.forward).parameters
+    arguments = {"logits_to_keep": count} if keeps else {}
+    return model(ids, use_cache=False, **arguments).logits[0, -count:]

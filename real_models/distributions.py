@@ -1,0 +1,198 @@
+"""Logits → probabilities: the one function behind p, behind q and behind every sampler.
+
+A rule of speculative sampling is only exact when the draft distribution p it is given is the
+one the candidate was drawn from, and when p and q went through the same temperature and
+filters. Both follow if there is a single way from logits to probabilities, and this is it.
+
+    x ← logits cast once to float64 (float32 on request)
+    x ← x / T          temperature; T = 0 is the one-hot at the argmax, lowest index on ties
+    x ← −∞ where x is below the k-th largest value (ties at that value are kept)
+    x ← −∞ outside the smallest set of likeliest tokens with mass ≥ top_p
+    probabilities = softmax(x)
+
+The three steps are transformers' own warpers in the order of its sampler, so that a
+distribution computed here is the one `generate` draws from.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+__all__ = ["SamplingSettings", "distributions"]
+
+# Rows are worked in chunks: the top-p warper sorts, and values, indices, cumulative sums and
+# masks are alive at once. 2^22 entries are 32 MiB per float64 array, under 300 MiB in all.
+_CHUNK_ENTRIES = 1 << 22
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """Temperature and filters, applied alike to draft and verifier.
+
+    temperature : T ≥ 0, finite; 1 leaves the logits alone, 0 is greedy.
+    top_k       : keep the k likeliest tokens (ties kept); None keeps all.
+    top_p       : keep the nucleus of mass top_p ∈ (0, 1]; None and 1 keep all.
+
+    Raises ValueError naming the parameter when one is outside its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", _real("temperature", self.temperature))
+        if not (math.isfinite(self.temperature) and self.temperature >= 0.0):
+            raise ValueError(f"temperature must be finite and ≥ 0, got {self.temperature}")
+        if self.top_k is not None:
+            object.__setattr__(self, "top_k", _positive_integer("top_k", self.top_k))
+        if self.top_p is not None:
+            object.__setattr__(self, "top_p", _real("top_p", self.top_p))
+            if not 0.0 < self.top_p <= 1.0:
+                raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
+
+    @property
+    def label(self) -> str:
+        """The settings as people write them: `T=0.6 top-p 0.95 top-k 20`."""
+        parts = [f"T={self.temperature:g}"]
+        if self.top_p is not None:
+            parts.append(f"top-p {self.top_p:g}")
+        if self.top_k is not None:
+            parts.append(f"top-k {self.top_k}")
+        return " ".join(parts)
+
+    @classmethod
+    def parse(cls, label: str) -> Self:
+        """The settings named by a label; the inverse of `label`.
+
+        Raises ValueError naming the text when it is not of the form `T=… [top-p …] [top-k …]`.
+        """
+        fields = {"T": ("temperature", float), "top-p": ("top_p", float), "top-k": ("top_k", int)}
+        words = label.replace("T=", "T ", 1).split()
+        try:
+            if len(words) % 2 or "T" not in words[::2] or len(set(words[::2])) < len(words) // 2:
+                raise KeyError(label)
+            pairs = ((fields[name], value) for name, value in zip(words[::2], words[1::2]))
+            values = {field: kind(value) for (field, kind), value in pairs}
+        except (KeyError, ValueError):
+            example = "T=0.6 top-p 0.95 top-k 20"
+            raise ValueError(f"sampling settings {label!r} are not like {example!r}") from None
+        return cls(**values)
+
+    def probabilities(
+        self, logits: torch.Tensor, *, dtype: torch.dtype = torch.float64, name: str = "logits"
+    ) -> torch.Tensor:
+        """`distributions(logits)` under these settings, shape [..., V]."""
+        return distributions(
+            logits, self.temperature, self.top_k, self.top_p, dtype=dtype, name=name
+        )
+
+
+def distributions(
+    logits: torch.Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    *,
+    dtype: torch.dtype = torch.float64,
+    name: str = "logits",
+) -> torch.Tensor:
+    """Probabilities [..., V] of logits [..., V] under temperature, top-k and top-p.
+
+    The result is on the device of the logits and every row sums to 1 (within 1e−12 in float64).
+    Entries −∞ are masks and get probability 0. `name` is what errors call the argument.
+
+    Raises
+    ------
+    TypeError   logits are no real tensor, or dtype is neither float64 nor float32
+    ValueError  a parameter is outside its range; logits have no last axis or V = 0
+    ValueError  a row holds NaN or +∞, or has no finite logit (argument, row and value are named)
+    """
+    settings = SamplingSettings(temperature, top_k, top_p)
+    if dtype not in (torch.float64, torch.float32):
+        raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
+    logits = _real_tensor(logits, name).detach()
+    rows = logits.reshape(-1, logits.shape[-1])
+    result = torch.empty(rows.shape, dtype=dtype, device=logits.device)
+    step = max(1, _CHUNK_ENTRIES // rows.shape[-1])
+    for start in range(0, rows.shape[0], step):
+        chunk = rows[start : start + step].to(dtype)
+        highest = _highest(chunk, logits.shape[:-1], start, name)
+        result[start : start + step] = _row_probabilities(chunk, highest, settings)
+    return result.reshape(logits.shape)
+
+
+def _row_probabilities(
+    rows: torch.Tensor, highest: torch.Tensor, settings: SamplingSettings
+) -> torch.Tensor:
+    """Probabilities [rows, V] of checked logits; `highest` [rows, 1] is each row's maximum."""
+    if settings.temperature == 0.0:
+        best = rows.argmax(dim=-1, keepdim=True)
+        return torch.zeros_like(rows).scatter_(-1, best, 1.0)
+    # Softmax does not see a shift. With the maximum at 0 a small temperature can only send
+    # entries to −∞, never one to +∞ and the row to NaN.
+    scores = rows - highest
+    for warper in _warpers(settings):
+        scores = warper(None, scores)
+    return scores.softmax(dim=-1)
+
+
+def _warpers(settings: SamplingSettings) -> list:
+    """transformers' warpers in the order of its own sampler, the neutral ones left out."""
+    warpers = []
+    if settings.temperature != 1.0:
+        warpers.append(TemperatureLogitsWarper(settings.temperature))
+    if settings.top_k is not None:
+        warpers.append(TopKLogitsWarper(settings.top_k))
+    # At 1 transformers leaves the filter out too: it would cut tokens whose mass underflows.
+    if settings.top_p is not None and settings.top_p < 1.0:
+        warpers.append(TopPLogitsWarper(settings.top_p))
+    return warpers
+
+
+def _highest(rows: torch.Tensor, batch: torch.Size, start: int, name: str) -> torch.Tensor:
+    """The maximum [rows, 1] of each row, or a ValueError naming the first unusable row.
+
+    One reduction finds every fault: NaN and +∞ reach the maximum, and a row without a finite
+    logit has the maximum −∞.
+    """
+    highest = rows.amax(dim=-1, keepdim=True)
+    bad = ~torch.isfinite(highest[:, 0])
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0, 0])
+        value = float(highest[row, 0])
+        flat = start + row
+        where = [int(i) for i in np.unravel_index(flat, batch)] if len(batch) > 1 else flat
+        reason = "no finite logit (all −inf)" if value == -math.inf else f"the value {value}"
+        raise ValueError(f"{name}: row {where} has {reason}")
+    return highest
+
+
+def _real_tensor(logits: torch.Tensor, name: str) -> torch.Tensor:
+    """The logits as a real tensor with a non-empty last axis; numpy arrays are copied in."""
+    if isinstance(logits, np.ndarray):
+        logits = torch.tensor(logits)
+    if not isinstance(logits, torch.Tensor) or logits.is_complex() or logits.dtype == torch.bool:
+        raise TypeError(f"{name} must be a real torch tensor [..., V], got {type(logits).__name__}")
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(f"{name} must have shape [..., V] with V ≥ 1, got {list(logits.shape)}")
+    return logits
+
+
+def _real(name: str, value: float) -> float:
+    """The value as a float, or a ValueError naming the parameter."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a real number, got {value!r}") from None
+
+
+def _positive_integer(name: str, value: int) -> int:
+    """The value as an integer ≥ 1, or a ValueError naming the parameter."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")
+    return int(value)

@@ -1,0 +1,200 @@
+"""Record the logits of a draft and a verifier along the same texts.
+
+    python -m real_models.record --pair smollm2-skip3 --out traces/smollm2-skip3
+
+Each prompt is continued by the verifier (or the draft, or scored as it stands), both models
+score the whole text in one forward pass each, and the logits that predict the continuation are
+stored. An interrupted recording is resumed by the same command and loses no finished prompt.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from tqdm import tqdm
+
+from real_models.command_line import (
+    add_pair_options,
+    add_sampling_options,
+    pair_from,
+    run,
+    sampling_from,
+)
+from real_models.contexts import CONTEXTS, make_text, score
+from real_models.distributions import SamplingSettings
+from real_models.errors import UserError
+from real_models.files import write_whole
+from real_models.models import ModelPair
+from real_models.prompts import Prompt, read_prompts
+from real_models.trace_format import HEADER_FILE, STORED_DTYPES, TraceHeader
+from real_models.trace_writer import TraceWriter
+
+__all__ = ["main", "record", "trace_header"]
+
+EXAMPLE = """example:
+  python -m real_models.record --pair smollm2-skip3 --positions 64 --out traces/smollm2-skip3
+  python -m real_models.record --verifier smollm2 --draft skip:14,17 --prompts my.jsonl --out t2
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    args = _parser().parse_args(argv)
+    return run(lambda: _main(args))
+
+
+def record(
+    pair: ModelPair,
+    prompts: list[Prompt],
+    writer: TraceWriter,
+    *,
+    settings: SamplingSettings,
+    rank: int = 0,
+    world: int = 1,
+) -> int:
+    """Record every prompt that the trace does not hold yet; return the number of new ones.
+
+    Contexts, positions and seed are those of the writer's header. With several processes,
+    prompt i belongs to the one whose rank is i modulo world.
+    """
+    header = writer.header
+    mine = [i for i in range(rank, len(prompts), world) if writer.finished(i) is None]
+    for index in tqdm(mine, desc="record", unit="prompt", disable=None):
+        prompt = prompts[index]
+        text = make_text(pair, prompt, header.contexts, header.positions, settings, header.seed)
+        draft, verifier = score(pair, text)
+        writer.append(index, prompt.id, prompt.domain, text.ids, draft, verifier, ended=text.ended)
+    return len(mine)
+
+
+def trace_header(
+    pair: ModelPair,
+    prompts_sha256: str,
+    prompts: int,
+    *,
+    contexts: str,
+    settings: SamplingSettings,
+    seed: int,
+    positions: int,
+    dtype: str = "float32",
+) -> TraceHeader:
+    """The header that describes a recording of this pair."""
+    return TraceHeader(
+        pair=pair.name,
+        verifier=pair.verifier_name,
+        verifier_revision=pair.verifier_revision,
+        draft=pair.draft_name,
+        draft_revision=pair.draft_revision,
+        tokenizer_hash=pair.tokenizer_hash,
+        contexts=contexts,
+        sampling=None if contexts == "given" else asdict(settings),
+        seed=seed,
+        positions=positions,
+        prompts=prompts,
+        prompts_sha256=prompts_sha256,
+        vocabulary=pair.vocabulary,
+        logit_widths=pair.logit_widths,
+        end_tokens=list(pair.end_tokens),
+        compute_dtype=str(pair.verifier.dtype).removeprefix("torch."),
+        dtype=dtype,
+        device=pair.device.type,
+        versions={n: importlib.metadata.version(n) for n in ("numpy", "torch", "transformers")},
+    )
+
+
+def _main(args: argparse.Namespace) -> int:
+    """Check everything that is cheap, load the models, record, and say what came of it."""
+    started = time.time()
+    settings = sampling_from(args)
+    for name, lowest in (("positions", 1), ("seed", 0)):
+        if getattr(args, name) < lowest:
+            raise UserError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
+    if args.resume and not (args.out / HEADER_FILE).is_file():
+        raise UserError(f"--resume: {args.out} holds no trace")
+    prompts, digest = read_prompts(args.prompts)
+    pair = pair_from(args)
+    rank, world = (int(os.environ.get(n, d)) for n, d in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    header = trace_header(
+        pair,
+        digest,
+        len(prompts),
+        contexts=args.contexts,
+        settings=settings,
+        seed=args.seed,
+        positions=args.positions,
+        dtype=args.store_dtype,
+    )
+    writer = TraceWriter(args.out, header, shard=rank)
+    new = record(pair, prompts, writer, settings=settings, rank=rank, world=world)
+    _report(writer, len(prompts))
+    if rank == 0:
+        _write_manifest(args.out, started, new)
+    return 0
+
+
+def _report(writer: TraceWriter, prompts: int) -> None:
+    """Print what the trace holds now, and name the texts that ended early."""
+    entries = [e for e in map(writer.finished, range(prompts)) if e is not None]
+    print(f"{writer.folder}: {len(entries)} of {prompts} prompts, {writer.positions} positions")
+    for entry in entries:
+        if entry.ended:
+            print(f"  {entry.prompt_id}: the text ended after {entry.positions} positions")
+
+
+def _write_manifest(folder: Path, started: float, recorded: int) -> None:
+    """Facts of this run that do not belong to the record: when, where, by which command."""
+    manifest = {
+        "command": [Path(sys.executable).name, *sys.orig_argv[1:]],
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(time.time() - started, 3),
+        "prompts_recorded": recorded,
+    }
+    document = (json.dumps(manifest, indent=2) + "\n").encode()
+    write_whole(folder / "manifest.json", lambda file: file.write(document))
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The options of `python -m real_models.record`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m real_models.record",
+        description="Record the logits of a draft and a verifier along the same texts.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", required=True, type=Path, help="folder of the trace")
+    parser.add_argument("--prompts", help="JSON lines (default: ten prompts of the package)")
+    parser.add_argument("--positions", type=int, default=64, help="per prompt (default 64)")
+    parser.add_argument(
+        "--contexts",
+        choices=CONTEXTS,
+        default="verifier",
+        help="text sampled from the verifier (default), sampled from the draft, or given: the "
+        "prompts themselves, without a chat template",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the sampled texts (default 0)")
+    parser.add_argument(
+        "--store-dtype",
+        choices=STORED_DTYPES,
+        default="float32",
+        help="of the logits on disk (default float32)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="insist that a trace is there; one that is there is always resumed",
+    )
+    add_sampling_options(parser)
+    add_pair_options(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

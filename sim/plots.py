@@ -1,0 +1,215 @@
+"""Two pictures of a table: acceptance against divergence, and realised divergence against budget.
+
+Drawn on bare `Figure` objects, without pyplot and its global state, so that they work in any
+process and without a display. Colours are those of Okabe and Ito, which stay apart for colour-blind
+eyes; markers differ too, so that nothing rests on colour alone.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from sim.grid import DEFAULT_GRID, KINDS
+from sim.logaxis import LogAxis
+
+__all__ = ["plot_amplification", "plot_tradeoff"]
+
+PANEL = ["source", "pair", "vocab"]
+SHADE = "#e6e6e6"
+KIND_COLOURS = dict(zip(KINDS, ("#0072B2", "#CC79A7", "#D55E00", "#009E73")))
+KIND_TITLES = {
+    "target": "one target π(p, q)",
+    "cascade": "draft or verifier, by confidence",
+    "candidate": "a target for each candidate",
+    "accept set": "a set of accepted tokens",
+}
+SOURCE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+BUDGET_RULES = {
+    "cactus": "cactus\nclosed-form γ, accepts with γ/p",
+    "cactus_exact": "cactus_exact\nexact γ, accepts with γ/p",
+    "cactus_target_only": "cactus_target_only\nclosed-form γ, accepts with γ",
+}
+
+
+def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title: str) -> None:
+    """Acceptance against realised KL(output‖verifier), one panel per source and pair.
+
+    `table` as in sim.tradeoff, `frontier` the corpus frontiers (source, pair, vocab, level,
+    acceptance). No rule can be in the shaded region above the frontier. The ends of the axis hold
+    the points at a divergence of zero and of infinity. Writes a PNG to `path`.
+    """
+    panels = list(table.groupby(PANEL, sort=False))
+    columns = min(len(panels), 4)
+    lines = -(-len(panels) // columns)
+    height = 0.9 + 3.5 * lines + 2.1
+    figure = Figure(figsize=(max(4.1 * columns, 10.5), height), layout="none")
+    axes = figure.subplots(lines, columns, squeeze=False)
+    for (key, rows), ax in zip(panels, axes.flat):
+        chosen = (frontier[PANEL] == list(key)).all(axis=1)
+        _tradeoff_panel(ax, rows, frontier[chosen])
+        _name_panel(ax, *key)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax in axes[:, 0]:
+        ax.set_ylabel("acceptance (mean over positions)")
+    for column in range(columns):
+        last = axes.flat[column + columns * ((len(panels) - 1 - column) // columns)]
+        last.set_xlabel("realised KL(output‖verifier), nats")
+    figure.suptitle(title, x=0.03, y=1 - 0.25 / height, ha="left", va="top", fontsize=13)
+    figure.subplots_adjust(
+        left=0.055, right=0.985, top=1 - 1.15 / height, bottom=2.15 / height, hspace=0.5
+    )
+    _legend_by_kind(figure, list(dict.fromkeys(table["rule"])), 1.55 / height)
+    figure.savefig(path, dpi=130)
+
+
+def plot_amplification(table: pd.DataFrame, path: Path, title: str) -> None:
+    """Realised KL(output‖verifier) against the budget δ, log axes, one panel per coupling.
+
+    Above the diagonal the output exceeds its budget. For the closed-form γ the second line is
+    log(1 + 2δ), which bounds each candidate's target. Writes a PNG to `path`; raises ValueError
+    where the table has no rule with a budget.
+    """
+    rules = [rule for rule in BUDGET_RULES if (table["rule"] == rule).any()]
+    if not rules:
+        raise ValueError(f"the table has none of the rules {', '.join(BUDGET_RULES)}")
+    rows = table[table["rule"].isin(rules)]
+    figure = Figure(figsize=(max(4.6 * len(rules), 9), 6.2), layout="none")
+    axes = figure.subplots(1, len(rules), sharex=True, sharey=True, squeeze=False)[0]
+    positive = rows[rows["value"] > 0]
+    scales = LogAxis.of(positive["value"]), LogAxis.of(positive["kl_output_verifier"])
+    for ax, rule in zip(axes, rules):
+        _budget_panel(ax, positive[positive["rule"] == rule], *scales)
+        ax.set_title(BUDGET_RULES[rule], fontsize=10, loc="left")
+        ax.set_xlabel("budget δ per candidate, nats")
+    axes[0].set_ylabel("realised KL(output‖verifier), nats")
+    figure.suptitle(title, x=0.03, y=0.97, ha="left", va="top", fontsize=13)
+    figure.subplots_adjust(left=0.07, right=0.985, top=0.77, bottom=0.24, wspace=0.06)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, fontsize=9)
+    figure.savefig(path, dpi=130)
+
+
+def _tradeoff_panel(ax: Axes, rows: pd.DataFrame, frontier: pd.DataFrame) -> None:
+    scale = LogAxis.of(rows["kl_output_verifier"])
+    markers = rule_markers(list(dict.fromkeys(rows["rule"])))
+    bottom, top = _acceptance_range(rows, frontier)
+    for rule, points in rows.groupby("rule", sort=False):
+        points = points.sort_values(["kl_output_verifier", "acceptance"])
+        x, inside = scale.place(points["kl_output_verifier"])
+        y = points["acceptance"].to_numpy()
+        inside &= y >= bottom
+        style = {"color": KIND_COLOURS[DEFAULT_GRID[rule].kind], "zorder": 4}
+        ax.plot(x[inside], y[inside], linewidth=0.9, alpha=0.6, **style)
+        style |= {"marker": markers[rule], "markeredgecolor": "white", "markeredgewidth": 0.4}
+        size = 11 if rule == "sps" else 5
+        ax.plot(x, np.maximum(y, bottom), linestyle="none", markersize=size, clip_on=False, **style)
+    scale.apply(ax)
+    _draw_bound(ax, frontier, scale, top)
+    ax.set_ylim(bottom, top)
+    ax.grid(color="#eeeeee", zorder=0)
+    below = int((rows["acceptance"] < bottom).sum())
+    if below:
+        note = f"on the lower edge: {below} settings that accept less"
+        ax.text(0.98, 0.03, note, transform=ax.transAxes, ha="right", fontsize=7.5, color="#444444")
+
+
+def _acceptance_range(rows: pd.DataFrame, frontier: pd.DataFrame) -> tuple[float, float]:
+    """From a little below the best lossless acceptance, or all where little is below it, to 1."""
+    lossless = float(frontier["acceptance"].min())
+    room = max(1 - lossless, 1e-9)
+    lowest = float(rows["acceptance"].min())
+    bottom = max(lossless - 0.4 * room, lowest - 0.04 * room, 0.0)
+    return bottom, 1 + 0.04 * (1 - bottom)
+
+
+def _draw_bound(ax: Axes, frontier: pd.DataFrame, scale: LogAxis, top: float) -> None:
+    """The frontier across the panel, level before its first and after its last point."""
+    known = frontier.sort_values("level")
+    x = np.geomspace(scale.low, scale.high, 400)
+    y = np.interp(x, known["level"], known["acceptance"])
+    ax.fill_between(x, y, top, color=SHADE, zorder=1)
+    ax.plot(x, y, color="black", linewidth=1.6, zorder=2)
+
+
+def _budget_panel(ax: Axes, rows: pd.DataFrame, across: LogAxis, up: LogAxis) -> None:
+    budget = np.geomspace(across.low, across.high, 300)
+    ax.fill_between(budget, budget, up.high, color=SHADE, zorder=0, label="over its budget")
+    ax.plot(budget, budget, color="black", linewidth=1.2, label="realised = δ", zorder=2)
+    bound = np.log1p(2 * budget)
+    ax.plot(budget, bound, color="black", linestyle=":", label="log(1 + 2δ)", zorder=2)
+    for index, (key, points) in enumerate(rows.groupby(PANEL, sort=False)):
+        points = points.sort_values("value")
+        y, _ = up.place(points["kl_output_verifier"])
+        ax.plot(
+            points["value"],
+            y,
+            clip_on=False,
+            color=SOURCE_COLOURS[index % len(SOURCE_COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4.5,
+            linewidth=1,
+            label=f"{key[0]}, V = {key[2]:,}",
+            zorder=3,
+        )
+    across.apply(ax)
+    up.apply(ax, "y")
+    ax.grid(color="#eeeeee", zorder=0)
+
+
+def _name_panel(ax: Axes, source: str, pair: str, vocab: int) -> None:
+    lines = textwrap.wrap(pair, 58) or [""]
+    title = {"fontsize": 11, "loc": "left", "pad": 9 + 10 * len(lines), "weight": "bold"}
+    ax.set_title(f"{source}, V = {vocab:,}", **title)
+    text = "\n".join(lines)
+    ax.text(0, 1.03, text, transform=ax.transAxes, fontsize=7.5, color="#444444", va="bottom")
+
+
+def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
+    markers = rule_markers(rules)
+    bounds = [
+        Line2D(
+            [], [], color="black", linewidth=1.6, label="corpus frontier: the best any rule can"
+        ),
+        Patch(color=SHADE, label="impossible"),
+    ]
+    columns = [("what bounds every rule", bounds)]
+    for kind in KINDS:
+        columns.append((KIND_TITLES[kind], _handles(rules, kind, markers)))
+    for index, (name, handles) in enumerate(c for c in columns if c[1]):
+        figure.legend(
+            handles=handles,
+            title=name,
+            loc="upper left",
+            bbox_to_anchor=(0.04 + 0.195 * index, top),
+            frameon=False,
+            fontsize=8.5,
+            title_fontsize=9,
+            alignment="left",
+        )
+
+
+def _handles(rules: Sequence[str], kind: str, markers: dict[str, str]) -> list[Line2D]:
+    colour = KIND_COLOURS[kind]
+    return [
+        Line2D([], [], color=colour, marker=markers[rule], linestyle="none", label=rule)
+        for rule in rules
+        if DEFAULT_GRID[rule].kind == kind
+    ]
+
+
+def rule_markers(rules: Sequence[str]) -> dict[str, str]:
+    """A marker for each rule, distinct within its kind; `sps`, the reference, is the star."""
+    markers: dict[str, str] = {}
+    for kind in KINDS:
+        alike = [rule for rule in rules if DEFAULT_GRID[rule].kind == kind and rule != "sps"]
+        markers.update(zip(alike, MARKERS))
+    return {**markers, "sps": "*"}

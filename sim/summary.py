@@ -1,0 +1,79 @@
+"""A table in a few numbers and sentences: what each rule accepts within a given divergence."""
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["FRONTIER", "LEVEL", "amplification_finding", "summarise", "tradeoff_finding"]
+
+LEVEL = 0.1  # nats, mean KL(output‖verifier)
+FRONTIER = "best possible"
+_PANEL = ["source", "pair", "vocab"]
+_HEADLINE = ("lenience", "cactus", "interpolation", "sps")
+
+
+def summarise(table: pd.DataFrame, frontier: pd.DataFrame, level: float = LEVEL) -> pd.DataFrame:
+    """The best mean acceptance of each rule within a mean KL(output‖verifier) of `level` nats.
+
+    One row per rule, the frontier first, one column per panel, and their mean. Between two values
+    of its parameter a rule is credited with the line that joins them: tossing a coin between the
+    two at each position accepts that much and, KL being convex, diverges no more. nan where every
+    value of the rule diverges more.
+    """
+    columns = {}
+    several = table.groupby("source")[_PANEL[1:]].nunique().max(axis=None) > 1
+    for key, rows in table.groupby(_PANEL, sort=False):
+        curve = frontier[(frontier[_PANEL] == list(key)).all(axis=1)]
+        best = {FRONTIER: _within(curve["level"], curve["acceptance"], level)}
+        for rule, points in rows.groupby("rule", sort=False):
+            best[rule] = _within(points["kl_output_verifier"], points["acceptance"], level)
+        name = f"{key[0]} ({key[1]}, V={key[2]})" if several else key[0]
+        columns[name] = pd.Series(best)
+    summary = pd.DataFrame(columns)
+    summary["mean"] = summary.mean(axis=1, skipna=False)
+    return summary.rename_axis(index="rule")
+
+
+def tradeoff_finding(summary: pd.DataFrame, level: float = LEVEL) -> str:
+    """The summary in one sentence."""
+    mean = summary["mean"]
+    told = [rule for rule in _HEADLINE if rule in mean.index and np.isfinite(mean[rule])]
+    if not told:
+        return "No rule accepts more than the frontier allows at its own divergence"
+    rules = ", ".join(f"{rule} {mean[rule]:.3f}" for rule in told)
+    return (
+        f"Within {level:g} nats of the verifier no rule can accept more than "
+        f"{mean[FRONTIER]:.3f} of the drafts, on average over the panels:\n{rules}"
+    )
+
+
+def amplification_finding(table: pd.DataFrame) -> str:
+    """By how much the output exceeds the budget, in one sentence."""
+    spent = table[(table["parameter"] == "delta") & (table["value"] > 0)]
+    ratio = spent["kl_output_verifier"] / spent["value"]
+    worst = {rule: ratio[spent["rule"] == rule].max() for rule in spent["rule"].unique()}
+    couplings = [rule for rule in ("cactus", "cactus_exact") if rule in worst]
+    if not couplings:
+        return "Realised divergence against the budget δ"
+    most = max(worst[rule] for rule in couplings)
+    text = (
+        "The budget δ bounds each candidate's target, not what is emitted: "
+        f"the output reaches {most:,.0f} × δ"
+    )
+    if "cactus_target_only" in worst:
+        text += (
+            ".\nAccepting with γ itself, whatever p is, makes it a bound: "
+            f"at most {worst['cactus_target_only']:.2f} × δ"
+        )
+    return text
+
+
+def _within(divergence: pd.Series, acceptance: pd.Series, level: float) -> float:
+    """Acceptance at `level` on the broken line through the points; nan left of all of them."""
+    order = np.argsort(divergence.to_numpy(), kind="stable")
+    x, y = divergence.to_numpy()[order], acceptance.to_numpy()[order]
+    finite = np.isfinite(x)
+    # A rule that accepts less at a larger divergence is used at the smaller one.
+    x, y = x[finite], np.maximum.accumulate(y[finite])
+    if x.size == 0 or level < x[0]:
+        return float("nan")
+    return float(np.interp(level, x, y))

@@ -1,0 +1,192 @@
+"""Rules × values × pairs → the tidy table: acceptance against divergence, with standard errors.
+
+Nothing here knows where the rows come from: `Tradeoff` takes batches of prepared pairs, numpy or
+torch, one at a time, and keeps sums only, so that a trace larger than memory streams through it.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import pandas as pd
+
+from sim.grid import Setting
+from sim.metrics import expected_accepted
+from theory import divergence
+from theory.arrays import quotient
+from theory.frontier import CorpusFrontier
+
+__all__ = ["COLUMNS", "DRAFT_LENGTHS", "KEYS", "MEANS", "Tradeoff", "measure_batch"]
+
+KEYS: tuple[str, ...] = ("source", "pair", "vocab", "positions", "rule", "parameter", "value")
+_DIVERGENCES: dict[str, str] = {
+    "kl_output_verifier": "kl",
+    "kl_verifier_output": "reverse_kl",
+    "tv": "total_variation",
+    "chi2": "pearson_chi2",
+    "hellinger2": "squared_hellinger",
+    "js": "jensen_shannon",
+}
+_MEASURED: tuple[str, ...] = (
+    "acceptance",
+    *_DIVERGENCES,
+    "max_ratio",
+    "entropy_output",
+    "entropy_verifier",
+)
+MEANS: tuple[str, ...] = (*_MEASURED, "frontier_acceptance", "frontier_gap")
+DRAFT_LENGTHS: tuple[int, ...] = (5, 10, 20)
+COLUMNS: tuple[str, ...] = (
+    *KEYS,
+    *(column for mean in MEANS for column in (mean, f"{mean}_se")),
+    *(f"expected_accepted_{m}" for m in DRAFT_LENGTHS),
+)
+"""Columns of the table, one row per source × pair × rule × value.
+
+source, pair: where the rows come from. vocab: tokens. positions: rows behind the means. rule,
+parameter, value: the setting ("", 0.0 for a rule without a parameter). Then means over positions:
+acceptance; divergences of the emitted law h from the verifier q in nats, KL(h‖q), KL(q‖h), TV, χ²,
+½Σ(√h−√q)², JS; max_ratio = max over tokens of h/q; entropies of h and q in nats;
+frontier_acceptance = the most that any rule accepts on these positions at the same mean KL(h‖q);
+frontier_gap = frontier_acceptance − acceptance. Infinite divergences stay inf. `*_se`: the standard
+error of the mean, clustered by prompt where clusters are given; inf where the mean is, nan with
+fewer than two clusters, and nothing else is ever nan. expected_accepted_m: accepted length of m
+drafts (bonus excluded) if each were accepted with the mean acceptance independently of the others.
+"""
+
+
+def measure_batch(pair: Any, rules: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Exact per-position results of rules on the R rows of a prepared pair: name → [S, R].
+
+    S = len(rules). Names: acceptance, the divergences of the table, max_ratio, entropy_output and
+    entropy_verifier. Any array library goes in; numpy float64 comes out.
+    """
+    xp = array_api_compat.array_namespace(pair.p, pair.q)
+    measured: dict[str, list[np.ndarray]] = {name: [] for name in _MEASURED}
+    entropy_verifier = _to_numpy(pair.verifier_entropy)
+    for rule in rules:
+        law = rule.law(pair)
+        results = {
+            "acceptance": law.acceptance,
+            "max_ratio": _max_ratio(xp, law.output, pair.q),
+            "entropy_output": _entropy(xp, law.output),
+        }
+        for name, kind in _DIVERGENCES.items():
+            results[name] = divergence(kind, law.output, pair.q, validate=False)
+        for name, values in results.items():
+            measured[name].append(_to_numpy(values))
+        measured["entropy_verifier"].append(entropy_verifier)
+    return {name: np.stack(values) for name, values in measured.items()}
+
+
+class Tradeoff:
+    """Accumulates the table of one source and pair over batches of positions.
+
+    Memory: one number per setting, mean and cluster, and KL(h‖q) per setting and position (its
+    bound on the corpus frontier needs all positions). Without clusters each row is its own.
+    """
+
+    def __init__(self, settings: Sequence[Setting], source: str, pair: str, vocab: int) -> None:
+        self.settings = tuple(settings)
+        self._rules = [setting.build() for setting in self.settings]
+        self._keys = {"source": source, "pair": pair, "vocab": vocab}
+        self._corpus = CorpusFrontier(divergence="kl")
+        self._clusters: dict[Hashable, int] = {}
+        self._cluster_of: list[np.ndarray] = []
+        self._realised: list[np.ndarray] = []
+        self._sums = np.zeros((len(_MEASURED), len(self.settings), 0))
+
+    def add(self, pair: Any, clusters: Sequence[Hashable] | None = None) -> None:
+        """Measure every setting on the R rows of a prepared pair; `clusters` [R] labels its rows.
+
+        Raises ValueError where the number of labels is not that of the rows.
+        """
+        measured = measure_batch(pair, self._rules)
+        rows = int(pair.p.shape[0])
+        where = self._indices(rows, clusters)
+        grown = len(self._clusters) - self._sums.shape[-1]
+        self._sums = np.pad(self._sums, [(0, 0), (0, 0), (0, grown)])
+        for index, name in enumerate(_MEASURED):
+            np.add.at(self._sums[index], (slice(None), where), measured[name])
+        self._cluster_of.append(where)
+        self._realised.append(measured["kl_output_verifier"])
+        self._corpus.add(pair)
+
+    def rows(self) -> pd.DataFrame:
+        """The table so far, one row per setting. Raises ValueError where nothing was added."""
+        sizes = self._sizes()
+        bound = self._bound_sums(sizes.size)
+        acceptance = self._sums[_MEASURED.index("acceptance")]
+        sums = [*self._sums, bound, bound - acceptance]
+        table = pd.DataFrame([vars(setting) for setting in self.settings])
+        for name, values in {**self._keys, "positions": int(sizes.sum())}.items():
+            table[name] = values
+        for name, values in zip(MEANS, sums):
+            table[name], table[f"{name}_se"] = _mean_and_error(values, sizes)
+        for m in DRAFT_LENGTHS:
+            table[f"expected_accepted_{m}"] = expected_accepted(table["acceptance"], m)
+        return table[list(COLUMNS)]
+
+    def frontier(self) -> pd.DataFrame:
+        """The corpus frontier: level (mean KL in nats) and the best mean acceptance there."""
+        self._sizes()
+        level, acceptance = self._corpus.curve()
+        curve = {"level": _to_numpy(level), "acceptance": _to_numpy(acceptance)}
+        return pd.DataFrame({**self._keys, **curve})
+
+    def _indices(self, rows: int, clusters: Sequence[Hashable] | None) -> np.ndarray:
+        if clusters is None:
+            start = len(self._clusters)
+            labels: Sequence[Hashable] = [("row", start + row) for row in range(rows)]
+        else:
+            labels = list(clusters)
+        if len(labels) != rows:
+            raise ValueError(f"clusters must label each of the {rows} rows, got {len(labels)}")
+        known = self._clusters
+        return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
+
+    def _sizes(self) -> np.ndarray:
+        """Positions per cluster, [C]."""
+        if not self._clusters:
+            raise ValueError("no positions were added")
+        return np.bincount(np.concatenate(self._cluster_of))
+
+    def _bound_sums(self, clusters: int) -> np.ndarray:
+        """Sums per cluster of the frontier's acceptance at each setting's realised KL, [S, C]."""
+        where = np.concatenate(self._cluster_of)
+        realised = np.concatenate(self._realised, axis=-1)
+        bounds = (_to_numpy(self._corpus.bound(row)) for row in realised)
+        return np.stack([np.bincount(where, bound, clusters) for bound in bounds])
+
+
+def _mean_and_error(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over positions and its standard error from sums per cluster [S, C] and sizes [C].
+
+    se² = C/(C−1) Σ_c (sum_c − size_c·mean)² / T², the linearised variance of a ratio of sums.
+    """
+    clusters, positions = sizes.size, sizes.sum()
+    mean = sums.sum(axis=-1) / positions
+    if clusters < 2:
+        return mean, np.full_like(mean, np.nan)
+    finite = np.isfinite(mean)
+    deviations = np.where(finite[:, None], sums, 0) - sizes * np.where(finite, mean, 0)[:, None]
+    variance = clusters / (clusters - 1) * np.sum(deviations**2, axis=-1) / positions**2
+    return mean, np.where(finite, np.sqrt(variance), np.inf)
+
+
+def _max_ratio(xp: Any, output: Any, verifier: Any) -> Any:
+    """The largest output/verifier of each row; inf where a token of verifier mass 0 is emitted."""
+    ratio = quotient(xp, output, verifier, 0.0)
+    return xp.max(xp.where((verifier == 0) & (output > 0), xp.inf, ratio), axis=-1)
+
+
+def _entropy(xp: Any, rows: Any) -> Any:
+    """−Σ h log h in nats, with 0·log 0 = 0."""
+    return -xp.sum(rows * xp.log(xp.where(rows > 0, rows, 1.0)), axis=-1)
+
+
+def _to_numpy(values: Any) -> np.ndarray:
+    if array_api_compat.is_array_api_obj(values):
+        values = array_api_compat.to_device(values, "cpu")
+    return np.asarray(values, dtype=np.float64)

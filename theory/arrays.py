@@ -44,12 +44,20 @@ def coerce(*values: Any) -> tuple[Array, ...]:
     out = []
     for value in values:
         if not array_api_compat.is_array_api_obj(value):
-            value = xp.asarray(np.asarray(value, dtype=np.float64).tolist(),
-                               dtype=xp.float64, device=device)
+            value = xp.asarray(
+                np.asarray(value, dtype=np.float64).tolist(), dtype=xp.float64, device=device
+            )
         elif not xp.isdtype(value.dtype, "real floating"):
             value = xp.astype(value, xp.float64)
         out.append(value)
     return tuple(out)
+
+
+def quiet() -> Any:
+    """Return the context in which limits (log 0, overflow to inf) are taken without a warning.
+
+    Usable as a decorator. Branches that are not taken may pass through inf − inf here."""
+    return np.errstate(all="ignore")
 
 
 def dtype_name(array: Array) -> str:
@@ -90,11 +98,14 @@ def check_distribution(name: str, rows: Array) -> None:
     """
     xp = namespace(rows)
     if dtype_name(rows) not in SUM_TOLERANCE:
-        raise ValueError(f"{name} has dtype {dtype_name(rows)}; probabilities must be float32 or "
-                         "float64 (compute the softmax in float64 from the logits)")
+        raise ValueError(
+            f"{name} has dtype {dtype_name(rows)}; probabilities must be float32 or "
+            "float64 (compute the softmax in float64 from the logits)"
+        )
     if rows.ndim < 1 or rows.shape[-1] < 1:
-        raise ValueError(f"{name} has shape {tuple(rows.shape)}; the last axis must hold V >= 1 "
-                         "tokens")
+        raise ValueError(
+            f"{name} has shape {tuple(rows.shape)}; the last axis must hold V >= 1 tokens"
+        )
     if is_lazy(rows) or math.prod(rows.shape) == 0:
         return
     total = xp.sum(rows, axis=-1, dtype=xp.float64)
@@ -104,23 +115,28 @@ def check_distribution(name: str, rows: Array) -> None:
         off = xp.abs(total - 1.0) > tolerance
         if bool(xp.any(off)):
             row = _row_of(off)
-            raise ValueError(f"{name} row {_label(row)} sums to {float(total[row]):.9g}, not to 1 "
-                             f"within {tolerance:g}; nothing is renormalised silently")
+            raise ValueError(
+                f"{name} row {_label(row)} sums to {float(total[row]):.9g}, not to 1 "
+                f"within {tolerance:g}; nothing is renormalised silently"
+            )
         return
     bad = ~(xp.isfinite(rows) & (rows >= 0))
     *row, token = _row_of(bad)
     value = float(rows[(*row, token)])
     kind = "negative" if value < 0 else "not finite"
-    raise ValueError(f"{name} row {_label(tuple(row))} has the {kind} entry {value!r} at token "
-                     f"{token}; expected probabilities (logits must go through a softmax first)")
+    raise ValueError(
+        f"{name} row {_label(tuple(row))} has the {kind} entry {value!r} at token "
+        f"{token}; expected probabilities (logits must go through a softmax first)"
+    )
 
 
 def _label(row: tuple[int, ...]) -> str:
     return str(row[0]) if len(row) == 1 else str(row) if row else "0"
 
 
-def check_scalar(name: str, value: Any, low: float, high: float, *, finite: bool = False,
-                 open_low: bool = False) -> None:
+def check_scalar(
+    name: str, value: Any, low: float, high: float, *, finite: bool = False, open_low: bool = False
+) -> None:
     """Raise ValueError unless the number ``value`` lies in [low, high] (or (low, high])."""
     try:
         number = float(value)
@@ -142,8 +158,9 @@ def check_elementwise(name: str, values: Array, low: float, high: float) -> None
     if bool(xp.any(bad)):
         index = _row_of(bad)
         where = f" at index {_label(index)}" if index else ""
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got "
-                         f"{float(values[index])!r}{where}")
+        raise ValueError(
+            f"{name} must lie in [{low:g}, {high:g}], got {float(values[index])!r}{where}"
+        )
 
 
 def quotient(xp: Any, numerator: Array, denominator: Array, empty: float) -> Array:
@@ -155,6 +172,18 @@ def quotient(xp: Any, numerator: Array, denominator: Array, empty: float) -> Arr
     with np.errstate(over="ignore"):
         ratio = numerator / xp.where(zero, 1.0, denominator)
     return xp.where(zero, empty, ratio)
+
+
+# Ratios p/q are kept in units of 2⁻⁶⁴: p/(q·2⁶⁴) is finite for every q > 0, subnormal ones too, and
+# p = q has ratio UNIT exactly, because a power of two costs no rounding.
+UNIT = 2.0**-64
+
+
+def ratio_of(xp: Any, p: Array, q: Array) -> Array:
+    """Return p/q in units of ``UNIT``, with 0/0 at UNIT (neither donor nor receiver), p/0 = inf."""
+    with np.errstate(all="ignore"):
+        ratio = p / (q / UNIT)
+    return xp.where(xp.isnan(ratio), UNIT, ratio)
 
 
 def normalised_or(xp: Any, residual: Array, fallback: Array) -> Array:
@@ -173,6 +202,15 @@ def one_hot(xp: Any, index: Array, like: Array) -> Array:
     """Return rows of the shape of ``like [R, K]`` with 1 at ``index [R]`` and 0 elsewhere."""
     columns = xp.arange(like.shape[-1], dtype=index.dtype, device=array_api_compat.device(like))
     return xp.astype(columns == index[:, None], like.dtype)
+
+
+def to_numpy(array: Array) -> Any:
+    """Return a numpy array of the values, from whatever namespace and device."""
+    if array_api_compat.is_torch_array(array):
+        return array.detach().cpu().numpy()
+    if array_api_compat.is_numpy_array(array):
+        return array
+    return np.asarray(array_api_compat.to_device(array, "cpu"))
 
 
 def take_rows(xp: Any, values: Array, index: Array) -> Array:
@@ -206,7 +244,7 @@ def compact(xp: Any, mask: Array) -> tuple[Array, Array]:
     rows, width = mask.shape
     device = array_api_compat.device(mask)
     columns = xp.arange(width, dtype=xp.int64, device=device)
-    if is_lazy(mask) or rows == 0:
+    if is_lazy(mask) or rows == 0 or width == 0:
         index = xp.broadcast_to(columns, (rows, width))
         return index, xp.astype(xp.ones_like(index), xp.bool)
     counts = xp.astype(xp.count_nonzero(mask, axis=-1), xp.int64)

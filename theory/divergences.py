@@ -199,8 +199,15 @@ class JensenShannon(Divergence):
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         near = xp.abs(u) < 0.25
         v = xp.where(near, u, 0.0)
-        close = 0.5 * q * ((1.0 + v) * log1p_remainder(xp, v)
-                           - (2.0 + v) * log1p_remainder(xp, 0.5 * v) + 0.5 * v * v)
+        close = (
+            0.5
+            * q
+            * (
+                (1.0 + v) * log1p_remainder(xp, v)
+                - (2.0 + v) * log1p_remainder(xp, 0.5 * v)
+                + 0.5 * v * v
+            )
+        )
         middle = 0.5 * (h + q)
         far = 0.5 * (h * _log_ratio(xp, h, middle) + q * _log_ratio(xp, q, middle))
         return xp.where(near, close, far)
@@ -223,8 +230,9 @@ class Power(Divergence):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.order) or self.order in (0.0, 1.0):
-            raise ValueError(f"order must be finite and neither 0 nor 1 (use reverse_kl, kl), "
-                             f"got {self.order!r}")
+            raise ValueError(
+                f"order must be finite and neither 0 nor 1 (use reverse_kl, kl), got {self.order!r}"
+            )
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -280,8 +288,14 @@ def _expm1_remainder(xp: Any, s: Array) -> Array:
 
 DIVERGENCES: dict[str, Divergence] = {
     kind.name: kind
-    for kind in (KL(), ReverseKL(), PearsonChi2(), TotalVariation(), SquaredHellinger(),
-                 JensenShannon())
+    for kind in (
+        KL(),
+        ReverseKL(),
+        PearsonChi2(),
+        TotalVariation(),
+        SquaredHellinger(),
+        JensenShannon(),
+    )
 }
 
 

@@ -18,9 +18,17 @@ from typing import Any, NamedTuple
 import array_api_compat
 import numpy as np
 
-from theory.arrays import SUM_TOLERANCE, Array, check_elementwise, coerce, dtype_name, namespace
+from theory.arrays import (
+    SUM_TOLERANCE,
+    Array,
+    check_elementwise,
+    coerce,
+    dtype_name,
+    namespace,
+    quiet,
+)
 from theory.divergences import DIVERGENCES, Divergence, resolve_divergence
-from theory.tilting import piecewise, quiet, solve_bracketed, solve_kl
+from theory.tilting import piecewise, solve_bracketed, solve_kl
 
 BLOCK = 1 << 15  # elements per block on a CPU: every temporary stays in the second-level cache
 
@@ -36,8 +44,14 @@ class Gamma(NamedTuple):
     complement: Array
 
 
-def optimal_gamma(q: Array, budget: Array, divergence: str | Divergence = "kl",
-                  method: str = "fast", *, validate: bool = True) -> Gamma:
+def optimal_gamma(
+    q: Array,
+    budget: Array,
+    divergence: str | Divergence = "kl",
+    method: str = "fast",
+    *,
+    validate: bool = True,
+) -> Gamma:
     r"""Return the exact optimum γ*(q, δ) of Theorem 2 and 1 − γ*, elementwise.
 
     Parameters
@@ -61,8 +75,8 @@ def optimal_gamma(q: Array, budget: Array, divergence: str | Divergence = "kl",
     Returns
     -------
     Gamma
-        ``value`` and ``complement`` in the dtype of q (computed in float64). γ* = 0 where q = 0 (the
-        support never leaks), γ* = 1 where q = 1 or the budget covers a one-hot target (for KL:
+        ``value`` and ``complement`` in the dtype of q (computed in float64). γ* = 0 where q = 0
+        (the support never leaks), γ* = 1 where q = 1 or the budget covers a one-hot target (for KL:
         δ ≥ −log q). Exact: both agree with the true root for a budget within a few units in the
         last place of the given one.
 
@@ -102,8 +116,9 @@ def candidate_target(q: Array, n: int, gamma: Array) -> Array:
 Solver = Callable[[Any, Divergence, Array, Array, Array], "tuple[Array, Array]"]
 
 
-def _elementwise(q: Array, budget: Array, compute: Callable[..., tuple[Array, Array]],
-                 validate: bool) -> Gamma:
+def _elementwise(
+    q: Array, budget: Array, compute: Callable[..., tuple[Array, Array]], validate: bool
+) -> Gamma:
     """Validate, widen to float64, run ``compute`` block by block and restore shape and dtype."""
     q, budget = coerce(q, budget)
     xp, dtype = namespace(q, budget), q.dtype
@@ -118,16 +133,24 @@ def _elementwise(q: Array, budget: Array, compute: Callable[..., tuple[Array, Ar
     size = q.shape[0]
     block = BLOCK if str(array_api_compat.device(q)) == "cpu" and size > 2 * BLOCK else max(size, 1)
     with quiet():
-        parts = [compute(xp, q[i:i + block], 1.0 - q[i:i + block], budget[i:i + block])
-                 for i in range(0, max(size, 1), block)]
-    value, rest = (parts[0] if len(parts) == 1 else
-                   (xp.concat([p[0] for p in parts]), xp.concat([p[1] for p in parts])))
-    return Gamma(xp.astype(xp.reshape(value, shape), dtype, copy=False),
-                 xp.astype(xp.reshape(rest, shape), dtype, copy=False))
+        parts = [
+            compute(xp, q[i : i + block], 1.0 - q[i : i + block], budget[i : i + block])
+            for i in range(0, max(size, 1), block)
+        ]
+    value, rest = (
+        parts[0]
+        if len(parts) == 1
+        else (xp.concat([p[0] for p in parts]), xp.concat([p[1] for p in parts]))
+    )
+    return Gamma(
+        xp.astype(xp.reshape(value, shape), dtype, copy=False),
+        xp.astype(xp.reshape(rest, shape), dtype, copy=False),
+    )
 
 
-def _gamma(xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array,
-           solver: Solver) -> tuple[Array, Array]:
+def _gamma(
+    xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array, solver: Solver
+) -> tuple[Array, Array]:
     """Settle the decided points and solve the interior ones."""
     if solver is _root and kind.name in _CLOSED_FORMS:
         return _bounded(xp, q, rest, *_CLOSED_FORMS[kind.name](xp, q, rest, budget))
@@ -135,15 +158,21 @@ def _gamma(xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array,
     certain = ~idle & (budget >= _cost_of_certainty(xp, kind, q, rest))
     value, complement = piecewise(
         xp,
-        [(~(idle | certain), lambda q, rest, budget: solver(xp, kind, q, rest, budget)),
-         (certain, lambda q, rest, budget: (xp.ones_like(q), xp.zeros_like(q))),
-         (idle, lambda q, rest, budget: (q, rest))],
-        q, rest, budget)
+        [
+            (~(idle | certain), lambda q, rest, budget: solver(xp, kind, q, rest, budget)),
+            (certain, lambda q, rest, budget: (xp.ones_like(q), xp.zeros_like(q))),
+            (idle, lambda q, rest, budget: (q, rest)),
+        ],
+        q,
+        rest,
+        budget,
+    )
     return _bounded(xp, q, rest, value, complement)
 
 
-def _bounded(xp: Any, q: Array, rest: Array, value: Array,
-             complement: Array) -> tuple[Array, Array]:
+def _bounded(
+    xp: Any, q: Array, rest: Array, value: Array, complement: Array
+) -> tuple[Array, Array]:
     """Keep rounding from pushing γ below q or 1−γ above 1−q."""
     return xp.maximum(value, q), xp.minimum(complement, rest)
 
@@ -157,8 +186,7 @@ def _cost_of_certainty(xp: Any, kind: Divergence, q: Array, rest: Array) -> Arra
     if kind.name == "kl":
         return -xp.log(q)
     last = 0.0 if math.isfinite(kind.at_zero) else SMALLEST
-    return (kind.term(xp.ones_like(q), q, rest)
-            + kind.term(xp.full_like(q, last), rest, last - rest))
+    return kind.term(xp.ones_like(q), q, rest) + kind.term(xp.full_like(q, last), rest, last - rest)
 
 
 def _root(xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array) -> tuple[Array, Array]:
@@ -167,8 +195,9 @@ def _root(xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array) -> tu
     return solve_bracketed(xp, kind, q, rest, budget)
 
 
-def _root_scipy(xp: Any, kind: Divergence, q: Array, rest: Array,
-                budget: Array) -> tuple[Array, Array]:
+def _root_scipy(
+    xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array
+) -> tuple[Array, Array]:
     """Solve for the smaller of γ and 1 − γ by scipy's bracketing root finder.
 
     The bracket shrinks to four units in the last place; its feasible end is returned.
@@ -186,9 +215,12 @@ def _root_scipy(xp: Any, kind: Divergence, q: Array, rest: Array,
     half = np.full_like(q, 0.5)
     upper = (q >= 0.5) | (excess(half, q, rest, budget, np.zeros_like(q, dtype=bool)) <= 0)
     found = elementwise.find_root(
-        excess, (np.where(upper, SMALLEST, q), np.where(upper, np.minimum(rest, 0.5), 0.5)),
-        args=(q, rest, budget, upper), maxiter=2500,
-        tolerances={"xatol": 0.0, "xrtol": 4 * 2.0**-52, "fatol": 0.0, "frtol": 0.0})
+        excess,
+        (np.where(upper, SMALLEST, q), np.where(upper, np.minimum(rest, 0.5), 0.5)),
+        args=(q, rest, budget, upper),
+        maxiter=2500,
+        tolerances={"xatol": 0.0, "xrtol": 4 * 2.0**-52, "fatol": 0.0, "frtol": 0.0},
+    )
     left, right = found.bracket
     feasible = np.where(found.f_bracket[0] <= 0, left, right)
     small = np.where(found.f_x <= 0, found.x, feasible)
@@ -213,20 +245,26 @@ def _chi2(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Array]:
 
 
 def _total_variation(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Array]:
-    return xp.minimum(q + budget, 1.0), xp.maximum(rest - budget, 0.0)
+    reachable = xp.where(q > 0, budget, 0.0)  # the support never leaks
+    return xp.minimum(q + reachable, 1.0), xp.maximum(rest - reachable, 0.0)
 
 
 def _squared_hellinger(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Array]:
     """√q = sin φ and 1−δ = cos ψ give √γ = sin(φ+ψ), as long as φ+ψ ≤ π/2."""
-    cosine = xp.maximum(1.0 - budget, 0.0)
-    sine = xp.sqrt(xp.minimum(budget, 1.0) * (2.0 - xp.minimum(budget, 1.0)))
+    spent = xp.minimum(xp.where(q > 0, budget, 0.0), 1.0)
+    cosine, sine = 1.0 - spent, xp.sqrt(spent * (2.0 - spent))
     root_q, root_rest = xp.sqrt(q), xp.sqrt(rest)
     left = root_rest * cosine - root_q * sine  # √(1−γ); not positive beyond the cap
     raised = root_q * cosine + root_rest * sine
-    return (xp.where(left > 0, xp.minimum(raised * raised, 1.0), 1.0),
-            xp.where(left > 0, left * left, 0.0))
+    return (
+        xp.where(left > 0, xp.minimum(raised * raised, 1.0), 1.0),
+        xp.where(left > 0, left * left, 0.0),
+    )
 
 
-_CLOSED_FORMS = {"pearson_chi2": _chi2, "total_variation": _total_variation,
-                 "squared_hellinger": _squared_hellinger}
+_CLOSED_FORMS = {
+    "pearson_chi2": _chi2,
+    "total_variation": _total_variation,
+    "squared_hellinger": _squared_hellinger,
+}
 assert set(_CLOSED_FORMS) <= set(DIVERGENCES)

@@ -18,8 +18,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from theory.arrays import Array, is_lazy, put
 from theory.divergences import Divergence
 
@@ -29,11 +27,6 @@ LARGEST_TILT = 1500.0  # no float64 mass is further than this from another on th
 TINY = 2.0**-1022
 
 Branch = tuple[Array, Callable[..., "tuple[Array, Array]"]]
-
-
-def quiet() -> Any:
-    """Return the context in which limits (log 0, overflow to inf) are taken without a warning."""
-    return np.errstate(all="ignore")
 
 
 def piecewise(xp: Any, branches: Sequence[Branch], *args: Array) -> tuple[Array, Array]:
@@ -83,8 +76,14 @@ def solve_kl(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Arra
         small = _descend(xp, tilt, rest, q, budget, _weights_far)
         return 1.0 - small, small
 
-    return piecewise(xp, [(~upper, below), (frequent, often), (upper & ~frequent, rarely)],
-                     q, rest, surprise, budget)
+    return piecewise(
+        xp,
+        [(~upper, below), (frequent, often), (upper & ~frequent, rarely)],
+        q,
+        rest,
+        surprise,
+        budget,
+    )
 
 
 def _start_below_half(xp: Any, q: Array, rest: Array, surprise: Array, budget: Array) -> Array:
@@ -140,8 +139,9 @@ def _weights_far(xp: Any, tilt: Array, mass: Array, other: Array) -> Weights:
     return odds / (1.0 + odds), 1.0 / (1.0 + odds), log_other + xp.log1p(odds)
 
 
-def _descend(xp: Any, tilt: Array, mass: Array, other: Array, budget: Array,
-             weights: Callable[..., Weights]) -> Array:
+def _descend(
+    xp: Any, tilt: Array, mass: Array, other: Array, budget: Array, weights: Callable[..., Weights]
+) -> Array:
     """Run the fixed number of steps from a start and return the tilted mass m′."""
     for _ in range(KL_STEPS):
         tilt = _householder(tilt, *weights(xp, tilt, mass, other), budget)
@@ -156,8 +156,9 @@ def _descend(xp: Any, tilt: Array, mass: Array, other: Array, budget: Array,
     return put(xp, tracked, index, polished)
 
 
-def _householder(tilt: Array, tracked: Array, untracked: Array, log_total: Array,
-                 budget: Array) -> Array:
+def _householder(
+    tilt: Array, tracked: Array, untracked: Array, log_total: Array, budget: Array
+) -> Array:
     """One step of order 4 on K(τ) = τ·m′ − log M, the KL divergence of the tilt by τ.
 
     K′ = τv, K″ = v(1 + τs), K‴ = v(s(2 + τs) − 2τv) with v = m′(1−m′) and s = 1 − 2m′.
@@ -186,12 +187,13 @@ def _polish_kl(xp: Any, tracked: Array, mass: Array, other: Array, budget: Array
 
 
 def _log_below(xp: Any, mass: Array) -> Array:
-    """Return what a quotient by max(m, 1e−300) lacks in logarithm: it would overflow by m itself."""
+    """Return the logarithm that a quotient by max(m, 1e−300) lacks where m is subnormal."""
     return xp.log(xp.maximum(1e-300 / mass, 1.0))
 
 
-def solve_bracketed(xp: Any, kind: Divergence, q: Array, rest: Array,
-                    budget: Array) -> tuple[Array, Array]:
+def solve_bracketed(
+    xp: Any, kind: Divergence, q: Array, rest: Array, budget: Array
+) -> tuple[Array, Array]:
     """Return (γ*, 1 − γ*) for any divergence whose two-point form is smooth, elementwise.
 
     Newton on log D against log τ (a line for small budgets), safeguarded by bisection in τ, until
@@ -231,8 +233,9 @@ def _tilted_pair(xp: Any, tilt: Array, q: Array, rest: Array) -> tuple[Array, Ar
     return q / total, falling / total, -q * rest * (half * (half + 2.0)) / total
 
 
-def _polish(xp: Any, kind: Divergence, tilt: Array, q: Array, rest: Array,
-            budget: Array) -> tuple[Array, Array]:
+def _polish(
+    xp: Any, kind: Divergence, tilt: Array, q: Array, rest: Array, budget: Array
+) -> tuple[Array, Array]:
     """One Newton step in the smaller of γ and 1 − γ, as in :func:`_polish_kl`."""
     gamma, y, _ = _tilted_pair(xp, tilt, q, rest)
     upper = y < 0.5

@@ -1,0 +1,77 @@
+"""Every acceptance rule of the laboratory, and the registry of their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from typing import Any
+
+from theory.rules.accept_set import ACCEPT_SET_RULES
+from theory.rules.base import AcceptSetRule, Rule, TargetRule
+from theory.rules.candidate import CANDIDATE_RULES, CandidateRule, TargetOnlyRule
+from theory.rules.target import TARGET_RULES
+
+__all__ = [
+    "RULES",
+    "AcceptSetRule",
+    "CandidateRule",
+    "Rule",
+    "TargetOnlyRule",
+    "TargetRule",
+    "make_rule",
+    "register",
+]
+
+RULES: dict[str, type[Rule]] = {}
+
+
+def register(cls: type[Rule]) -> type[Rule]:
+    """Add a rule class under its ``name``; a name that is taken is a ValueError.
+
+    Usable as a decorator: a rule registered this way is known to every command line.
+    """
+    if cls.name in RULES:
+        raise ValueError(f"a rule named {cls.name!r} is registered already: {RULES[cls.name]}")
+    RULES[cls.name] = cls
+    return cls
+
+
+for _cls in (*TARGET_RULES, *CANDIDATE_RULES, *ACCEPT_SET_RULES):
+    register(_cls)
+
+
+def make_rule(name: str, **parameters: Any) -> Rule:
+    """Return the rule ``name`` with these parameters: ``make_rule("cactus", delta=0.1)``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown rule or parameter (with the nearest known name), a missing parameter, or a
+        value outside its range.
+    """
+    if name not in RULES:
+        raise ValueError(f"unknown rule {name!r}{_hint(name, list(RULES))}")
+    signature = inspect.signature(RULES[name])
+    for given in parameters:
+        if given not in signature.parameters:
+            raise ValueError(
+                f"rule {name!r} has no parameter {given!r}"
+                f"{_hint(given, list(signature.parameters))}"
+            )
+    missing = [
+        n
+        for n, p in signature.parameters.items()
+        if p.default is inspect.Parameter.empty and n not in parameters
+    ]
+    if missing:
+        raise ValueError(f"rule {name!r} needs the parameter {missing[0]!r}")
+    return RULES[name](**parameters)
+
+
+def _hint(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+
+
+assert all(dataclasses.is_dataclass(cls) for cls in RULES.values())

@@ -1,0 +1,163 @@
+r"""The exact one-step law of any rule, and the O(V log V) law of the candidate rules.
+
+For a candidate rule with γ_n and c_n = (1−γ_n)/(1−q_n) the recovery from a rejected n is
+norm((h⁽ⁿ⁾ − p)₊) = (c_n q − p)₊ / F(c_n) with F(c) = Σ_x (c q_x − p_x)₊, so
+
+    output(x) = min(p_x, γ_x) + Σ_n w_n (c_n q_x − p_x)₊,    w_n = (p_n − γ_n)₊ / F(c_n).
+
+Donors (p > γ ≥ q) and receivers (p < q) are disjoint: with the row sorted by p/q and the few donors
+by c, prefix sums of p and q over the receivers give every F(c_n), and suffix sums of w and w·c over
+the donors give every output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import array_api_compat
+
+from theory.arrays import UNIT, Array, compact, is_lazy, search_rows, take_rows
+from theory.pair import Pair, suffix_sums
+
+if TYPE_CHECKING:
+    from theory.rules.base import Rule
+
+
+class OneStep(NamedTuple):
+    """What one round with one candidate does: how often it is accepted, and what is emitted."""
+
+    acceptance: Array
+    output: Array
+
+
+def enumerated_law(pair: Pair, accept: Array, recover: Callable[[Array], Array]) -> OneStep:
+    """Return Σ_n p_n b_n e_n + Σ_n p_n(1 − b_n) g⁽ⁿ⁾ by a loop over the candidates.
+
+    The definition itself, in O(K²) time and O(K) memory; it serves the rules
+    without a closed law and checks those that have one.
+    """
+    xp, p = pair.xp, pair.p
+    rejected, output = p * (1.0 - accept), p * accept
+    acceptance = xp.sum(output, axis=-1)
+    for n in range(p.shape[-1]):
+        if bool(xp.any(rejected[:, n] > 0)):
+            at = xp.full((p.shape[0],), n, dtype=xp.int64, device=array_api_compat.device(p))
+            output = output + rejected[:, n : n + 1] * recover(at)
+    return OneStep(acceptance, output)
+
+
+def candidate_law(pair: Pair, gamma: Callable[[Array], tuple[Array, Array]]) -> OneStep:
+    """Return the law of a candidate rule, in pair coordinates, in O(K) after the pair's sort.
+
+    ``gamma`` maps verifier probabilities to (γ, 1 − γ). It is asked only about tokens with p > q:
+    all others are accepted, because γ ≥ q.
+    """
+    xp, ratio, width = pair.xp, pair.order.ratio, pair.p.shape[-1]
+    head = width - _widest(xp, ratio > UNIT)
+    p, q = pair.p[:, head:], pair.q[:, head:]
+    value, complement = gamma(q)
+    rejected = xp.maximum(p - value, 0.0)
+    kept = xp.concat([pair.p[:, :head], p - rejected], axis=-1)
+    donors, valid = compact(xp, rejected > 0)
+    weight = xp.where(valid, take_rows(xp, rejected, donors), 0.0)
+    rest = 1.0 - take_rows(xp, q, donors)
+    scale = take_rows(xp, complement, donors) / xp.where(rest > 0, rest, 1.0)
+    span = _widest(xp, ratio < UNIT)
+    received = _received(pair, weight, xp.where(valid, scale, 1.0), span)
+    output = xp.concat([kept[:, :span] + received, kept[:, span:]], axis=-1)
+    return OneStep(1.0 - xp.sum(rejected, axis=-1), output)
+
+
+def _widest(xp: Any, mask: Array) -> int:
+    """Return the largest number of True entries in a row; the full width without values."""
+    if is_lazy(mask) or mask.shape[0] == 0:
+        return int(mask.shape[-1])
+    return int(xp.max(xp.count_nonzero(mask, axis=-1)))
+
+
+def _received(pair: Pair, rejected: Array, scale: Array, span: int) -> Array:
+    """Return Σ_n w_n (c_n q_x − p_x)₊ for the first ``span`` tokens in ratio order.
+
+    ``rejected [R, D]`` and ``scale [R, D]`` hold (p_n − γ_n)₊ and c_n of the donors.
+    """
+    xp, order = pair.xp, pair.order
+    by_scale = xp.argsort(scale, axis=-1, stable=False)
+    scale, rejected = take_rows(xp, scale, by_scale), take_rows(xp, rejected, by_scale)
+    # F(c_n) ≥ (p_n − γ_n)₊ because h⁽ⁿ⁾ and p have equal mass; the bound holds it off zero.
+    residual = xp.maximum(order.recovered(scale * UNIT), rejected)
+    weight = rejected / xp.where(residual > 0, residual, 1.0)
+    donors_above = search_rows(xp, scale * UNIT, order.ratio[:, :span], side="right")
+    raised = take_rows(xp, suffix_sums(xp, weight * scale), donors_above)
+    spent = take_rows(xp, suffix_sums(xp, weight), donors_above)
+    return xp.maximum(pair.q[:, :span] * raised - pair.p[:, :span] * spent, 0.0)
+
+
+def target_only_law(pair: Pair, value: Array, complement: Array) -> OneStep:
+    """Return the law Σ_n p_n h⁽ⁿ⁾ of the target-only coupling in O(K) (claim 20).
+
+    output(x) = p_x γ_x + q_x Σ_{n≠x} p_n (1−γ_n)/(1−q_n); acceptance = Σ p γ.
+    """
+    xp, p, q = pair.xp, pair.p, pair.q
+    rest = 1.0 - q
+    share = p * complement / xp.where(rest > 0, rest, 1.0)
+    others = xp.maximum(xp.sum(share, axis=-1, keepdims=True) - share, 0.0)
+    accepted = p * value
+    return OneStep(xp.sum(accepted, axis=-1), accepted + q * others)
+
+
+def one_step(
+    rule: Rule,
+    p: Array,
+    q: Array,
+    *,
+    p_raw: Array | None = None,
+    q_raw: Array | None = None,
+    validate: bool = True,
+) -> OneStep:
+    r"""Return the exact law of one round of a rule: acceptance ``[...]`` and output ``[..., V]``.
+
+    acceptance = Σ_n p_n b_n,  output(x) = p_x b_x + Σ_n p_n (1 − b_n) g⁽ⁿ⁾_x.
+
+    Exact for every rule (no sampling): target and accept-set rules in O(V), candidate rules and the
+    frontier in O(V log V), rules without a closed law by enumeration in O(V²).
+
+    Parameters
+    ----------
+    rule : Rule
+        From :func:`theory.make_rule` or a class of :data:`theory.RULES`.
+    p, q : array [..., V]
+        Draft and verifier distributions, float32 or float64; computed in float64, returned in the
+        dtype of the input.
+    p_raw, q_raw : array [..., V], optional
+        Distributions before temperature and filters, read by the cascades only.
+    validate : bool
+        False skips the checks.
+
+    Raises
+    ------
+    ValueError
+        For invalid distributions: argument, row and value are named.
+    """
+    return one_steps([rule], p, q, p_raw=p_raw, q_raw=q_raw, validate=validate)[0]
+
+
+def one_steps(
+    rules: Iterable[Rule],
+    p: Array,
+    q: Array,
+    *,
+    p_raw: Array | None = None,
+    q_raw: Array | None = None,
+    validate: bool = True,
+) -> list[OneStep]:
+    """Return the law of many rules (or many values of one) on the same rows.
+
+    The support is compressed, validated and sorted once for all of them. Parameters and errors are
+    those of :func:`one_step`.
+    """
+    rules = list(rules)
+    sort = any(rule.needs_order for rule in rules)
+    pair = Pair.prepare(p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=sort)
+    laws = (rule.law(pair) for rule in rules)
+    return [OneStep(pair.restore(law.acceptance), pair.expand(law.output)) for law in laws]

@@ -1,0 +1,265 @@
+"""A batch of draft/verifier rows, prepared once for every rule and every parameter value on it.
+
+Preparation validates the rows, flattens the batch, drops the tokens that neither distribution can
+emit (after top-k a row has 20 tokens, not 150,000), and sorts what is left by the ratio p/q. All
+laws are then computed in these *pair coordinates*; divergences do not depend on the order of the
+tokens, so a sweep never leaves them, and :meth:`Pair.expand` goes back to the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import array_api_compat
+
+from theory.arrays import (
+    UNIT,
+    Array,
+    check_distribution,
+    check_same_place,
+    coerce,
+    compact,
+    is_lazy,
+    namespace,
+    ratio_of,
+    scatter_rows,
+    search_rows,
+    take_rows,
+)
+
+WORTH_COMPACTING = 0.5  # compact when the longest support is below this share of the vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Draft rows p and verifier rows q, float64 ``[R, K]`` in pair coordinates.
+
+    Build it with :meth:`prepare`. Padding columns have p = q = 0 and token V. ``p_raw`` and
+    ``q_raw`` are the distributions before temperature and filters (equal to p and q unless given);
+    their row maxima are taken over the whole vocabulary.
+    """
+
+    p: Array
+    q: Array
+    token: Array
+    vocabulary: int
+    batch: tuple[int, ...]
+    dtype: Any
+    is_sorted: bool
+    p_raw: Array = field(repr=False)
+    q_raw: Array = field(repr=False)
+    p_raw_max: Array = field(repr=False)
+    q_raw_max: Array = field(repr=False)
+
+    @classmethod
+    def prepare(
+        cls,
+        p: Array,
+        q: Array,
+        *,
+        p_raw: Array | None = None,
+        q_raw: Array | None = None,
+        validate: bool = True,
+        sort: bool = True,
+        compress: bool = True,
+    ) -> Pair:
+        """Validate ``p, q [..., V]`` and bring them into pair coordinates.
+
+        Parameters
+        ----------
+        p, q : array [..., V]
+            Draft and verifier distributions, float32 or float64, equal shapes and devices.
+        p_raw, q_raw : array [..., V], optional
+            The distributions before temperature and filters, for the cascades' confidence tests.
+        validate : bool
+            False skips the checks (for rows that were checked before).
+        sort : bool
+            Sort each row by p/q; needed by the candidate rules' laws and by the frontier.
+        compress : bool
+            Drop the tokens with p = q = 0 where that at least halves the rows.
+
+        Raises
+        ------
+        ValueError
+            Naming the argument, row and value of the first invalid entry, or the two shapes or
+            devices that differ.
+        """
+        given = {"p": p, "q": q, "p_raw": p_raw, "q_raw": q_raw}
+        names = tuple(n for n, a in given.items() if a is not None)
+        arrays = coerce(*(given[n] for n in names))
+        if validate:
+            check_same_place(names, arrays)
+            for name, array in zip(names, arrays):
+                check_distribution(name, array)
+        return cls._arrange(dict(zip(names, arrays)), sort, compress)
+
+    @classmethod
+    def _arrange(cls, arrays: dict[str, Array], sort: bool, compress: bool) -> Pair:
+        p, q = arrays["p"], arrays["q"]
+        xp = namespace(*arrays.values())
+        *batch, vocabulary = p.shape
+        dtype = xp.result_type(p, q)
+        flat = {
+            name: xp.reshape(xp.astype(a, xp.float64, copy=False), (-1, vocabulary))
+            if vocabulary and 0 not in batch
+            else xp.zeros((0, vocabulary), dtype=xp.float64, device=array_api_compat.device(p))
+            for name, a in arrays.items()
+        }
+        maxima = {name: xp.max(a, axis=-1) for name, a in flat.items()}
+        flat, token = _compress(xp, flat, vocabulary) if compress else (flat, None)
+        if sort:
+            order = xp.argsort(ratio_of(xp, flat["p"], flat["q"]), axis=-1, stable=False)
+            token = order if token is None else take_rows(xp, token, order)
+            flat = {name: take_rows(xp, a, order) for name, a in flat.items()}
+        if token is None:
+            columns = xp.arange(vocabulary, dtype=xp.int64, device=array_api_compat.device(p))
+            token = xp.broadcast_to(columns, flat["p"].shape)
+        raw_p, raw_q = ("p_raw" if "p_raw" in flat else "p"), ("q_raw" if "q_raw" in flat else "q")
+        return cls(
+            flat["p"],
+            flat["q"],
+            token,
+            vocabulary,
+            tuple(batch),
+            dtype,
+            sort,
+            flat[raw_p],
+            flat[raw_q],
+            maxima[raw_p],
+            maxima[raw_q],
+        )
+
+    def sorted_by_ratio(self) -> tuple[Pair, Callable[[Array], Array]]:
+        """Return these rows sorted by p/q, and the way back for values ``[R, K]``."""
+        xp, width = self.xp, self.p.shape[-1]
+        order = xp.argsort(ratio_of(xp, self.p, self.q), axis=-1, stable=False)
+        rows = {
+            name: take_rows(xp, getattr(self, name), order)
+            for name in ("p", "q", "token", "p_raw", "q_raw")
+        }
+        return (
+            replace(self, is_sorted=True, **rows),
+            lambda values: scatter_rows(xp, values, order, width),
+        )
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace of the rows."""
+        return namespace(self.q)
+
+    def expand(self, values: Array) -> Array:
+        """Return ``values [R, K]`` as ``[..., V]`` over the vocabulary, in the input's dtype."""
+        xp = self.xp
+        full = scatter_rows(xp, values, self.token, self.vocabulary + 1)[:, : self.vocabulary]
+        return xp.astype(xp.reshape(full, (*self.batch, self.vocabulary)), self.dtype, copy=False)
+
+    def restore(self, per_row: Array) -> Array:
+        """Return ``per_row [R]`` in the shape of the batch ``[...]`` and the input's dtype."""
+        return self.xp.astype(self.xp.reshape(per_row, self.batch), self.dtype, copy=False)
+
+    @cached_property
+    def total_variation(self) -> Array:
+        """TV(p, q) = Σ(p − q)₊ per row."""
+        return self.xp.sum(self.xp.maximum(self.p - self.q, 0.0), axis=-1)
+
+    @cached_property
+    def verifier_max(self) -> Array:
+        """The largest verifier probability of each row."""
+        return self.xp.max(self.q, axis=-1)
+
+    @cached_property
+    def verifier_mode(self) -> Array:
+        """The coordinate of the most likely verifier token; the lowest token index wins ties."""
+        xp = self.xp
+        tied = self.q == self.verifier_max[:, None]
+        return xp.argmin(xp.where(tied, self.token, self.vocabulary + 1), axis=-1)
+
+    @cached_property
+    def verifier_entropy(self) -> Array:
+        """H(q) = −Σ q log q in nats, with 0·log 0 = 0."""
+        xp = self.xp
+        return -xp.sum(self.q * xp.log(xp.where(self.q > 0, self.q, 1.0)), axis=-1)
+
+    @cached_property
+    def verifier_descending(self) -> Array:
+        """The verifier probabilities of each row in descending order."""
+        return self.xp.sort(self.q, axis=-1, descending=True)
+
+    def verifier_rank_value(self, rank: int) -> Array:
+        """Return the ``rank``-th largest verifier probability of each row (0 beyond the row)."""
+        if rank > self.q.shape[-1]:
+            return self.xp.zeros_like(self.verifier_max)
+        return self.verifier_descending[:, rank - 1]
+
+    @cached_property
+    def order(self) -> RatioOrder:
+        """The prefix sums along the sorted ratio; only for rows prepared with ``sort=True``."""
+        if not self.is_sorted:
+            raise ValueError("this pair was prepared with sort=False; its ratio order is unknown")
+        return RatioOrder.of(self.p, self.q)
+
+
+def _compress(xp: Any, flat: dict[str, Array], vocabulary: int) -> tuple[dict[str, Array], Any]:
+    """Keep the union support of p and q, packed to the left; token V marks padding."""
+    p = flat["p"]
+    if is_lazy(p) or p.shape[0] == 0:
+        return flat, None
+    mask = (p > 0) | (flat["q"] > 0)
+    longest = int(xp.max(xp.count_nonzero(mask, axis=-1)))
+    if longest > WORTH_COMPACTING * vocabulary:
+        return flat, None
+    index, valid = compact(xp, mask)
+    packed = {name: xp.where(valid, take_rows(xp, a, index), 0.0) for name, a in flat.items()}
+    return packed, xp.where(valid, index, vocabulary)
+
+
+@dataclass(frozen=True, eq=False)
+class RatioOrder:
+    """Rows in ascending order of p/q, with the sums that every clipped law is made of.
+
+    ``ratio`` is in units of ``UNIT`` and ``lifted`` is q/UNIT, so that scale·lifted is comparable
+    with p for every ``scale`` in the same units. ``p_below[:, k]`` is Σ_{i<k} p_i and
+    ``p_from[:, k]`` is Σ_{i≥k} p_i, k = 0 … K; likewise for lifted. A token with q = 0 < p has
+    ratio inf and stands last.
+    """
+
+    p: Array
+    lifted: Array
+    ratio: Array
+    p_below: Array
+    lifted_below: Array
+
+    @classmethod
+    def of(cls, p: Array, q: Array) -> RatioOrder:
+        """Collect the sums of rows that are sorted already."""
+        xp = namespace(p, q)
+        lifted = q / UNIT
+        return cls(p, lifted, ratio_of(xp, p, q), _running(xp, p), _running(xp, lifted))
+
+    @cached_property
+    def p_from(self) -> Array:
+        """Suffix sums of p, summed from the small end so that a thin tail keeps its digits."""
+        return suffix_sums(namespace(self.p), self.p)
+
+    @cached_property
+    def lifted_from(self) -> Array:
+        """Suffix sums of q/UNIT."""
+        return suffix_sums(namespace(self.p), self.lifted)
+
+    def recovered(self, scale: Array) -> Array:
+        """Return F(c) = Σ_x (c·q_x − p_x)₊ at each c of ``scale [R, J]`` (in units of UNIT)."""
+        xp = namespace(self.p)
+        at = search_rows(xp, self.ratio, scale)
+        return scale * take_rows(xp, self.lifted_below, at) - take_rows(xp, self.p_below, at)
+
+
+def _running(xp: Any, values: Array) -> Array:
+    return xp.cumulative_sum(values, axis=-1, include_initial=True)
+
+
+def suffix_sums(xp: Any, values: Array) -> Array:
+    """Return Σ_{i≥k} values_i for k = 0 … K, summed from the far end."""
+    return xp.flip(_running(xp, xp.flip(values, axis=-1)), axis=-1)

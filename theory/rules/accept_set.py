@@ -1,0 +1,115 @@
+"""Accept-set rules: the tokens of a set are accepted for certain, one recovery serves the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from theory.arrays import Array, check_scalar, normalised_or
+from theory.pair import Pair
+from theory.rules.base import AcceptSetRule, verifier_mode
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _check_count(name: str, value: int) -> None:
+    check_scalar(name, value, 1, math.inf, finite=True)
+    if int(value) != value:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _freeze(rule: AcceptSetRule, **values: object) -> None:
+    for name, value in values.items():
+        object.__setattr__(rule, name, value)
+
+
+@dataclass(frozen=True, init=False)
+class Typical(AcceptSetRule):
+    """Accept iff q_n > min(ε, α·e^{−H(q)}) (typical acceptance, Medusa 2401.10774).
+
+    H is the exact entropy, 0·log 0 = 0: a logarithm of q + 1e−5 would bias large vocabularies.
+    Recovery is the verifier's mode (``argmax``) or a sample of q (``verifier``).
+    """
+
+    epsilon: float
+    alpha: float
+    recover_by: str
+    name = "typical"
+    parameter = "epsilon"
+
+    # Written out because the option ``recovery`` shares its name with a method.
+    def __init__(self, epsilon: float = 0.09, alpha: float = 0.3, recovery: str = "argmax") -> None:
+        check_scalar("epsilon", epsilon, 0.0, 1.0)
+        check_scalar("alpha", alpha, 0.0, math.inf)
+        _check_choice("recovery", recovery, ("argmax", "verifier"))
+        _freeze(self, epsilon=epsilon, alpha=alpha, recover_by=recovery)
+
+    def threshold(self, pair: Pair) -> Array:
+        """Return min(ε, α·e^{−H(q)}) per row."""
+        xp = pair.xp
+        return xp.minimum(self.alpha * xp.exp(-pair.verifier_entropy), self.epsilon)
+
+    def accepted(self, pair: Pair) -> Array:
+        return pair.q > self.threshold(pair)[:, None]
+
+    def fallback(self, pair: Pair) -> Array:
+        return verifier_mode(pair) if self.recover_by == "argmax" else pair.q
+
+
+@dataclass(frozen=True, init=False)
+class TopK(AcceptSetRule):
+    """Accept iff q_n is at least the k-th largest of q and q_n > 0; ties are accepted.
+
+    Recovery is norm(q·1[K]) (``verifier``) or norm((1[K] − p)₊) (``indicator``), K the set.
+    """
+
+    k: int
+    recover_by: str
+    name = "top_k"
+    parameter = "k"
+
+    def __init__(self, k: int, recovery: str = "verifier") -> None:
+        _check_count("k", k)
+        _check_choice("recovery", recovery, ("verifier", "indicator"))
+        _freeze(self, k=int(k), recover_by=recovery)
+
+    def accepted(self, pair: Pair) -> Array:
+        return (pair.q > 0) & (pair.q >= pair.verifier_rank_value(self.k)[:, None])
+
+    def fallback(self, pair: Pair) -> Array:
+        xp, member = pair.xp, self.accepted(pair)
+        if self.recover_by == "verifier":
+            return normalised_or(xp, xp.where(member, pair.q, 0.0), pair.q)
+        return normalised_or(xp, xp.where(member, 1.0 - xp.minimum(pair.p, 1.0), 0.0), pair.q)
+
+
+@dataclass(frozen=True)
+class TopNDelta(AcceptSetRule):
+    """Accept iff n is among the N largest of q, q_n > 0 and q_n ≥ max q − Δ; recover the mode.
+
+    The relaxed acceptance of a serving engine for reasoning models. Ties at rank N are accepted;
+    Δ = 0 is greedy.
+    """
+
+    n: int = 10
+    delta: float = 0.01
+    name = "top_n_delta"
+    parameter = "delta"
+
+    def __post_init__(self) -> None:
+        _check_count("n", self.n)
+        check_scalar("delta", self.delta, 0.0, 1.0)
+
+    def accepted(self, pair: Pair) -> Array:
+        q = pair.q
+        near = q >= pair.verifier_max[:, None] - self.delta
+        return near & (q > 0) & (q >= pair.verifier_rank_value(int(self.n))[:, None])
+
+    def fallback(self, pair: Pair) -> Array:
+        return verifier_mode(pair)
+
+
+ACCEPT_SET_RULES = [Typical, TopK, TopNDelta]

@@ -1,0 +1,195 @@
+"""The one model behind all rules: an acceptance probability and a recovery for each candidate.
+
+A rule is an acceptance probability b_n for each candidate n and a recovery distribution g⁽ⁿ⁾ that
+is sampled when n is rejected. Its exact one-step law is
+
+    output(x) = p_x b_x + Σ_n p_n (1 − b_n) g⁽ⁿ⁾_x          acceptance = Σ_n p_n b_n.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import array_api_compat
+
+from theory.arrays import Array, normalised_or, one_hot, quotient
+from theory.law import OneStep, enumerated_law
+from theory.pair import Pair
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """An acceptance rule. Subclasses give two kernels on prepared rows; the rest follows.
+
+    A new rule needs ``accept`` and ``recover`` only: its law is then found by enumeration. Families
+    with a closed law (``TargetRule``, ``CandidateRule``, …) override ``law``.
+    """
+
+    name: ClassVar[str]
+    family: ClassVar[str]
+    parameter: ClassVar[str | None] = None  # the one that a sweep varies
+    needs_order: ClassVar[bool] = False  # whether ``law`` uses the rows sorted by p/q
+
+    @abstractmethod
+    def accept(self, pair: Pair) -> Array:
+        """Return b ``[R, K]`` in pair coordinates."""
+
+    @abstractmethod
+    def recover(self, pair: Pair, candidate: Array) -> Array:
+        """Return g⁽ⁿ⁾ ``[R, K]`` for one candidate coordinate per row, ``candidate [R]``."""
+
+    def law(self, pair: Pair) -> OneStep:
+        """Return the exact law in pair coordinates, by enumerating the candidates: O(K²) time."""
+        return enumerated_law(pair, self.accept(pair), lambda n: self.recover(pair, n))
+
+    def accept_prob(
+        self,
+        p: Array,
+        q: Array,
+        *,
+        p_raw: Array | None = None,
+        q_raw: Array | None = None,
+        validate: bool = True,
+    ) -> Array:
+        """Return the acceptance probability b_n of every candidate, ``[..., V]``.
+
+        A candidate is accepted iff u·p_n < b_n·p_n with u in [0, 1). b_n is 0 where p_n = 0 and the
+        rule gives the token no probability; where p_n = 0 otherwise it is the limit, never used.
+        ``p_raw``, ``q_raw`` are the distributions before temperature and filters (cascades only).
+        """
+        pair = Pair.prepare(
+            p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=False, compress=False
+        )
+        return pair.expand(self.accept(pair))
+
+    def rejectable(self, p: Array, q: Array, **options: Any) -> Array:
+        """Return, ``[..., V]``, whether each candidate can be drafted and rejected.
+
+        Where this is False the recovery is never sampled; its value there is a convention (q where
+        the residual is empty).
+        """
+        pair = Pair.prepare(p, q, sort=False, compress=False, **options)
+        flags = (pair.p > 0) & (self.accept(pair) < 1)
+        return pair.xp.reshape(flags, (*pair.batch, pair.vocabulary))
+
+    def recovery(
+        self,
+        p: Array,
+        q: Array,
+        n: Array | int,
+        *,
+        p_raw: Array | None = None,
+        q_raw: Array | None = None,
+        validate: bool = True,
+    ) -> Array:
+        """Return the distribution g⁽ⁿ⁾ that is sampled when candidate n is rejected, ``[..., V]``.
+
+        ``n`` is one token index, or an integer array ``[...]`` with one per row; an index outside
+        0 … V−1 is a ValueError (a placeholder such as −1 is not a token).
+        """
+        pair = Pair.prepare(
+            p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=False, compress=False
+        )
+        return pair.expand(self.recover(pair, _candidates(pair, n)))
+
+    def output(
+        self,
+        p: Array,
+        q: Array,
+        *,
+        p_raw: Array | None = None,
+        q_raw: Array | None = None,
+        validate: bool = True,
+    ) -> Array:
+        """Return the exact distribution of the emitted token, ``[..., V]``."""
+        pair = Pair.prepare(
+            p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=self.needs_order
+        )
+        return pair.expand(self.law(pair).output)
+
+
+def _candidates(pair: Pair, n: Array | int) -> Array:
+    """Validate candidate indices and bring them to ``[R]``."""
+    xp = pair.xp
+    device = array_api_compat.device(pair.q)
+    if not array_api_compat.is_array_api_obj(n):
+        n = xp.asarray(n, device=device)
+    if not xp.isdtype(n.dtype, "integral"):
+        raise ValueError(f"n must hold integer token indices, got dtype {n.dtype}")
+    n = xp.reshape(xp.broadcast_to(xp.astype(n, xp.int64), pair.batch), (-1,))
+    bad = (n < 0) | (n >= pair.vocabulary)
+    if str(device) != "meta" and bool(xp.any(bad)):
+        row = int(xp.argmax(xp.astype(bad, xp.int64)))
+        raise ValueError(
+            f"n row {row} is {int(n[row])}, not a token index in [0, {pair.vocabulary - 1}]"
+        )
+    return n
+
+
+def coupled_accept(xp: Any, p: Array, target: Array) -> Array:
+    """Return min(1, π/p), with 0 where the target is zero and the limit 1 where only p is."""
+    reachable = xp.where(target > 0, 1.0, 0.0)
+    return xp.minimum(quotient(xp, target, p, 1.0), reachable)
+
+
+@dataclass(frozen=True)
+class TargetRule(Rule):
+    """A rule with one target π(p, q): accept min(1, π/p), recover from norm((π − p)₊).
+
+    The output is π itself and the acceptance 1 − TV(p, π), the best that any scheme with this
+    output can have (Theorem 1, maximal coupling).
+    """
+
+    family = "target"
+
+    @abstractmethod
+    def target(self, pair: Pair) -> Array:
+        """Return π ``[R, K]`` in pair coordinates."""
+
+    def accept(self, pair: Pair) -> Array:
+        return coupled_accept(pair.xp, pair.p, self.target(pair))
+
+    def recover(self, pair: Pair, candidate: Array) -> Array:
+        residual = pair.xp.maximum(self.target(pair) - pair.p, 0.0)
+        return normalised_or(pair.xp, residual, pair.q)
+
+    def law(self, pair: Pair) -> OneStep:
+        target = self.target(pair)
+        return OneStep(pair.xp.sum(pair.xp.minimum(pair.p, target), axis=-1), target)
+
+
+@dataclass(frozen=True)
+class AcceptSetRule(Rule):
+    """A rule that accepts the tokens of a set S for certain and recovers from one distribution.
+
+    Output = p·1[S] + p(Sᶜ)·recovery.
+    """
+
+    family = "accept set"
+
+    @abstractmethod
+    def accepted(self, pair: Pair) -> Array:
+        """Return the boolean membership in S, ``[R, K]``."""
+
+    @abstractmethod
+    def fallback(self, pair: Pair) -> Array:
+        """Return the recovery distribution ``[R, K]``."""
+
+    def accept(self, pair: Pair) -> Array:
+        return pair.xp.astype(self.accepted(pair), pair.p.dtype)
+
+    def recover(self, pair: Pair, candidate: Array) -> Array:
+        return self.fallback(pair)
+
+    def law(self, pair: Pair) -> OneStep:
+        xp, member = pair.xp, self.accepted(pair)
+        kept = xp.where(member, pair.p, 0.0)
+        rejected = xp.sum(xp.where(member, 0.0, pair.p), axis=-1, keepdims=True)
+        return OneStep(xp.sum(kept, axis=-1), kept + rejected * self.fallback(pair))
+
+
+def verifier_mode(pair: Pair) -> Array:
+    """Return the one-hot at the most likely verifier token of each row (lowest index on ties)."""
+    return one_hot(pair.xp, pair.verifier_mode, pair.q)

@@ -1,0 +1,312 @@
+"""Target rules: one distribution π(p, q) is emitted, with the maximal coupling to the draft."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from theory.arrays import Array, check_scalar, normalised_or
+from theory.clipped import clipped_law
+from theory.divergences import Divergence, resolve_divergence
+from theory.law import OneStep
+from theory.pair import Pair
+from theory.rules.base import TargetRule
+
+
+@dataclass(frozen=True)
+class SpS(TargetRule):
+    """Strict speculative sampling: π = q (Leviathan et al. 2211.17192, Chen et al. 2302.01318)."""
+
+    name = "sps"
+
+    def target(self, pair: Pair) -> Array:
+        return pair.q
+
+
+def _kept_and_recovered(pair: Pair, kept: Array) -> Array:
+    """Return kept + R·norm((q−p)₊), R = 1 − Σ kept: what a rule emits that recovers as SpS does."""
+    xp = pair.xp
+    rejected = xp.sum(xp.maximum(pair.p - kept, 0.0), axis=-1, keepdims=True)
+    return kept + rejected * normalised_or(xp, xp.maximum(pair.q - pair.p, 0.0), pair.q)
+
+
+@dataclass(frozen=True)
+class Lenience(TargetRule):
+    """π = min(p, q/l) + R·norm((q−p)₊); b = min(1, q/(l·p)) (Leviathan et al., appendix A.5).
+
+    l in (0, 1]; l = 1 is strict. It accepts exactly as the frontier with a = 1/l (claim 16).
+    """
+
+    l: float  # noqa: E741 - the letter of the source
+    name = "lenience"
+    parameter = "l"
+
+    def __post_init__(self) -> None:
+        check_scalar("l", self.l, 0.0, 1.0, open_low=True)
+
+    def target(self, pair: Pair) -> Array:
+        xp = pair.xp
+        # q/l may overflow for a tiny l; p ≤ 1 caps what is needed of it.
+        raised = xp.where(pair.q > self.l, 1.0, xp.minimum(pair.q, self.l) / self.l)
+        return _kept_and_recovered(pair, xp.minimum(pair.p, raised))
+
+
+@dataclass(frozen=True)
+class Interpolation(TargetRule):
+    """π = αp + (1−α)q, the static ensemble. α in [0, 1]; 0 is strict. It traces Yin's line."""
+
+    alpha: float
+    name = "interpolation"
+    parameter = "alpha"
+
+    def __post_init__(self) -> None:
+        check_scalar("alpha", self.alpha, 0.0, 1.0)
+
+    def target(self, pair: Pair) -> Array:
+        return self.alpha * pair.p + (1.0 - self.alpha) * pair.q
+
+
+@dataclass(frozen=True)
+class Ears(TargetRule):
+    """b = min(1, q/p + τ(1 − max q)), residual norm((q−p)₊) (2512.13194).
+
+    τ in [0, 1]; 0 is strict. It accepts tokens with q = 0, so KL(output‖q) can be inf.
+    """
+
+    tau: float
+    name = "ears"
+    parameter = "tau"
+
+    def __post_init__(self) -> None:
+        check_scalar("tau", self.tau, 0.0, 1.0)
+
+    def target(self, pair: Pair) -> Array:
+        slack = self.tau * (1.0 - pair.verifier_max)
+        kept = pair.xp.minimum(pair.p, pair.q + pair.p * slack[:, None])
+        return _kept_and_recovered(pair, kept)
+
+
+@dataclass(frozen=True)
+class _ClippedRule(TargetRule):
+    """Shared by the two rules whose target is a point of the frontier."""
+
+    needs_order = True
+    _on_support = False
+
+    def _kind(self) -> Divergence:
+        raise NotImplementedError
+
+    def _level(self) -> float:
+        raise NotImplementedError
+
+    def law(self, pair: Pair) -> OneStep:
+        level = pair.xp.full_like(pair.total_variation, float(self._level()))
+        return clipped_law(pair, level, self._kind(), on_support=self._on_support)
+
+    def target(self, pair: Pair) -> Array:
+        if pair.is_sorted:
+            return self.law(pair).output
+        ordered, back = pair.sorted_by_ratio()
+        return back(self.law(ordered).output)
+
+
+@dataclass(frozen=True)
+class Mentored(_ClippedRule):
+    """π = clip(p, q/β, q/α): the largest acceptance with KL(q‖π) ≤ D (Tran-Thien 2023).
+
+    D ≥ 0 in nats; 0 is strict. A token with q = 0 is never accepted; as α → 0 the divergence tops
+    out below KL(q‖p) where p leaves the support of q, and the rule stops there. π by root finding.
+    """
+
+    level: float
+    name = "mentored"
+    parameter = "level"
+    _on_support = True
+
+    def __post_init__(self) -> None:
+        check_scalar("level", self.level, 0.0, math.inf)
+
+    def _kind(self) -> Divergence:
+        return resolve_divergence("reverse_kl")
+
+    def _level(self) -> float:
+        return self.level
+
+
+@dataclass(frozen=True)
+class Frontier(_ClippedRule):
+    """π = clip(p, bq, aq) at a level of a divergence: the best any rule can do there (claim 15).
+
+    level ≥ 0 in nats (inf allowed); 0 is strict. π by root finding, met to about 10⁻¹⁵ in the
+    rejected mass.
+    """
+
+    level: float
+    divergence: str | Divergence = "kl"
+    name = "frontier"
+    parameter = "level"
+
+    def __post_init__(self) -> None:
+        check_scalar("level", self.level, 0.0, math.inf)
+        resolve_divergence(self.divergence)
+
+    def _kind(self) -> Divergence:
+        return resolve_divergence(self.divergence)
+
+    def _level(self) -> float:
+        return self.level
+
+
+@dataclass(frozen=True)
+class _Switch(TargetRule):
+    """A rule that emits the draft where it is trusted and the verifier elsewhere."""
+
+    def trusts(self, pair: Pair) -> Array:
+        """Return, per row, whether the draft is emitted."""
+        raise NotImplementedError
+
+    def target(self, pair: Pair) -> Array:
+        return pair.xp.where(self.trusts(pair)[:, None], pair.p, pair.q)
+
+
+@dataclass(frozen=True)
+class CascadeChow(_Switch):
+    """p where max p° ≥ 1 − α, else q (Narasimhan et al. 2405.19261). α in [0, 1]."""
+
+    alpha: float
+    name = "cascade_chow"
+    parameter = "alpha"
+
+    def __post_init__(self) -> None:
+        check_scalar("alpha", self.alpha, 0.0, 1.0)
+
+    def trusts(self, pair: Pair) -> Array:
+        return pair.p_raw_max >= 1.0 - self.alpha
+
+
+@dataclass(frozen=True)
+class CascadeDiff(_Switch):
+    """p where max p° ≥ max q° − α, else q (2405.19261). α in [−1, 1]."""
+
+    alpha: float
+    name = "cascade_diff"
+    parameter = "alpha"
+
+    def __post_init__(self) -> None:
+        check_scalar("alpha", self.alpha, -1.0, 1.0)
+
+    def trusts(self, pair: Pair) -> Array:
+        return pair.p_raw_max >= pair.q_raw_max - self.alpha
+
+
+@dataclass(frozen=True)
+class CascadeOpt(_Switch):
+    """p where max p° ≥ max q° − α·TV(p, q), else q (2405.19261). α real; −inf is strict."""
+
+    alpha: float
+    name = "cascade_opt"
+    parameter = "alpha"
+
+    def __post_init__(self) -> None:
+        check_scalar("alpha", self.alpha, -math.inf, math.inf)
+
+    def trusts(self, pair: Pair) -> Array:
+        xp, distance = pair.xp, pair.total_variation
+        apart = distance > 0  # inf·0 would be NaN; p = q needs no allowance
+        allowance = xp.where(apart, self.alpha * xp.where(apart, distance, 1.0), 0.0)
+        return pair.p_raw_max >= pair.q_raw_max - allowance
+
+
+@dataclass(frozen=True)
+class _TokenCascade(TargetRule):
+    """π(v) = p(v)·1[v ∈ T] + q(v)·p(Tᶜ) for a set T of trusted tokens (2405.19261)."""
+
+    alpha: float
+    parameter = "alpha"
+
+    def __post_init__(self) -> None:
+        check_scalar("alpha", self.alpha, *self._range())
+
+    @staticmethod
+    def _range() -> tuple[float, float]:
+        return -1.0, 1.0
+
+    def trusted(self, pair: Pair) -> Array:
+        """Return the membership in T, ``[R, K]``."""
+        raise NotImplementedError
+
+    def target(self, pair: Pair) -> Array:
+        xp, member = pair.xp, self.trusted(pair)
+        deferred = xp.sum(xp.where(member, 0.0, pair.p), axis=-1, keepdims=True)
+        return xp.where(member, pair.p, 0.0) + pair.q * deferred
+
+
+@dataclass(frozen=True)
+class CascadeTokenV1(_TokenCascade):
+    """T = {v : p°(v) ≥ max q° − α}. Strict only where T is empty."""
+
+    name = "cascade_token_v1"
+
+    def trusted(self, pair: Pair) -> Array:
+        return pair.p_raw >= pair.q_raw_max[:, None] - self.alpha
+
+
+@dataclass(frozen=True)
+class CascadeTokenV2(_TokenCascade):
+    """T = {v : q°(v) ≥ max q° − α}. α = 0 is not lossless: T holds the verifier's mode."""
+
+    name = "cascade_token_v2"
+
+    def trusted(self, pair: Pair) -> Array:
+        return pair.q_raw >= pair.q_raw_max[:, None] - self.alpha
+
+
+@dataclass(frozen=True)
+class CascadeTokenV3(_TokenCascade):
+    """T = {v : q°(v) ≥ (1−α)·max q°}, α in [0, 1]. α = 0 is not lossless either."""
+
+    name = "cascade_token_v3"
+
+    @staticmethod
+    def _range() -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def trusted(self, pair: Pair) -> Array:
+        return pair.q_raw >= (1.0 - self.alpha) * pair.q_raw_max[:, None]
+
+
+@dataclass(frozen=True)
+class Fuzzy(_Switch):
+    """p where Div(p, q) ≤ T, else q (fuzzy speculative decoding 2502.20704, reducible form).
+
+    Div is Jensen–Shannon in nats by default; T < 0 is strict.
+    """
+
+    threshold: float
+    divergence: str | Divergence = "js"
+    name = "fuzzy"
+    parameter = "threshold"
+
+    def __post_init__(self) -> None:
+        check_scalar("threshold", self.threshold, -math.inf, math.inf)
+        resolve_divergence(self.divergence)
+
+    def trusts(self, pair: Pair) -> Array:
+        return resolve_divergence(self.divergence).between(pair.p, pair.q) <= self.threshold
+
+
+TARGET_RULES: list[type[TargetRule]] = [
+    SpS,
+    Lenience,
+    Interpolation,
+    Ears,
+    Mentored,
+    Frontier,
+    CascadeChow,
+    CascadeDiff,
+    CascadeOpt,
+    CascadeTokenV1,
+    CascadeTokenV2,
+    CascadeTokenV3,
+    Fuzzy,
+]

@@ -44,8 +44,12 @@ def coerce(*values: Any) -> tuple[Array, ...]:
     out = []
     for value in values:
         if not array_api_compat.is_array_api_obj(value):
-            value = xp.asarray(
-                np.asarray(value, dtype=np.float64).tolist(), dtype=xp.float64, device=device
+            plain = np.asarray(value, dtype=np.float64).tolist()
+            value = xp.asarray(plain, dtype=xp.float64, device=device)
+        elif namespace(value) != xp:
+            raise ValueError(
+                f"arrays of one library are needed, got {type(model).__name__} and "
+                f"{type(value).__module__}.{type(value).__name__}"
             )
         elif not xp.isdtype(value.dtype, "real floating"):
             value = xp.astype(value, xp.float64)
@@ -210,7 +214,8 @@ def to_numpy(array: Array) -> Any:
         return array.detach().cpu().numpy()
     if array_api_compat.is_numpy_array(array):
         return array
-    return np.asarray(array_api_compat.to_device(array, "cpu"))
+    host = namespace(array).__array_namespace_info__().default_device()
+    return np.asarray(array_api_compat.to_device(array, host))
 
 
 def take_rows(xp: Any, values: Array, index: Array) -> Array:
@@ -226,8 +231,10 @@ def take_rows(xp: Any, values: Array, index: Array) -> Array:
 def search_rows(xp: Any, ordered: Array, keys: Array, side: str = "left") -> Array:
     """Search ``keys [R, J]`` in the ascending rows of ``ordered [R, K]``; int64 ``[R, J]``."""
     rows, count = keys.shape
-    if rows == 0 or count == 0 or array_api_compat.is_torch_namespace(xp):
-        found = xp.searchsorted(ordered, keys, side=side) if rows and count else keys
+    if rows == 0 or count == 0:
+        return xp.zeros(keys.shape, dtype=xp.int64, device=array_api_compat.device(keys))
+    if array_api_compat.is_torch_namespace(xp):
+        found = xp.searchsorted(ordered.contiguous(), keys.contiguous(), side=side)
         return xp.astype(found, xp.int64)
     if rows > 4 and count <= 64:  # a few keys in many rows: bisect all rows at once
         return xpx.searchsorted(ordered, keys, side=side, xp=xp)

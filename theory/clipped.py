@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from theory.arrays import UNIT, Array, is_lazy, namespace, quiet, search_rows, take_rows
-from theory.divergences import Divergence
+from theory.divergences import Divergence, price_of
 from theory.law import OneStep
 from theory.pair import Pair, RatioOrder
 
@@ -101,11 +101,9 @@ class ClippedFamily:
             + take_rows(xp, self.receiver_cost, j)
         )
         leaked = in_support - mass
-        leak = leaked > 0
-        price = self.kind.recession
-        spent = spent + xp.where(leak, price if math.isinf(price) else price * leaked, 0.0)
-        steep = xp.where(leak, price, self.kind.slope(a / UNIT)) - self.kind.slope(b / UNIT)
-        return Clip(a, b, spent, steep)
+        spent = spent + price_of(xp, leaked, self.kind.recession)
+        steep = xp.where(leaked > 0, self.kind.recession, self.kind.slope(a / UNIT))
+        return Clip(a, b, spent, steep - self.kind.slope(b / UNIT))
 
     def _above(self, xp: Any, mass: Array) -> tuple[Array, Array, Array]:
         """Return the first clipped donor i, the factor a, and a·Σ_{≥i} q."""

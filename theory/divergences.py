@@ -72,8 +72,8 @@ class Divergence:
         safe_h = xp.where(inside, safe_h, safe_q)
         with np.errstate(over="ignore", under="ignore"):
             value = self._term(xp, safe_h, safe_q, d, d / safe_q)
-        value = xp.where((h == 0) & (q > 0), _scaled(xp, q, self.at_zero), value)
-        return xp.where((q == 0) & (h > 0), _scaled(xp, h, self.recession), value)
+        value = xp.where((h == 0) & (q > 0), price_of(xp, q, self.at_zero), value)
+        return xp.where((q == 0) & (h > 0), price_of(xp, h, self.recession), value)
 
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         """Return q·f̃(h/q) for h, q > 0, given d = h − q and u = d/q."""
@@ -99,10 +99,10 @@ class Divergence:
         return self.term(gamma, q, d) + self.term(1.0 - gamma, 1.0 - q, -d)
 
 
-def _scaled(xp: Any, mass: Array, price: float) -> Array:
+def price_of(xp: Any, mass: Array, price: float) -> Array:
     """Return mass·price with 0·inf = 0."""
     if math.isinf(price):
-        return xp.where(mass > 0, price, 0.0)
+        return xp.where(mass > 0, price, xp.zeros_like(mass))
     return mass * price
 
 

@@ -183,7 +183,7 @@ class CorpusFrontier:
 def _mass_at_slopes(family: ClippedFamily, slopes: Any) -> Array:
     """Return, ``[R, J]``, the smallest rejected mass at which −D′(m) is at most each slope."""
     total = family.total
-    _, slopes = coerce(total, slopes)
+    _, slopes = coerce(total, slopes.tolist())
     xp = family.xp
     low = family.outside if math.isinf(family.kind.recession) else 0.0 * family.outside
     low = xp.broadcast_to(low[:, None], (total.shape[0], slopes.shape[0]))

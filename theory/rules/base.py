@@ -130,7 +130,7 @@ def _candidates(pair: Pair, n: Array | int) -> Array:
 
 def coupled_accept(xp: Any, p: Array, target: Array) -> Array:
     """Return min(1, π/p), with 0 where the target is zero and the limit 1 where only p is."""
-    reachable = xp.where(target > 0, 1.0, 0.0)
+    reachable = xp.astype(target > 0, target.dtype)
     return xp.minimum(quotient(xp, target, p, 1.0), reachable)
 
 

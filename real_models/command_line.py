@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
-from real_models.loading import DTYPES, LoadOptions
+from real_models.loading import DTYPES, LoadOptions, resolve_device
 from real_models.models import PAIRS, ModelPair, load_pair
 
 __all__ = ["add_pair_options", "add_sampling_options", "pair_from", "run", "sampling_from"]
@@ -61,9 +61,10 @@ def pair_from(args: argparse.Namespace) -> ModelPair:
     """The pair that the options name; transformers' progress bars only show on a terminal."""
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    # Under several processes each takes the device of its local rank.
-    rank = os.environ.get("LOCAL_RANK")
-    device = f"cuda:{rank}" if args.device == "cuda" and rank is not None else args.device
+    device = str(resolve_device(args.device))
+    if device == "cuda":
+        # Under several processes each takes the device of its local rank.
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     options = LoadOptions(device, args.device_map, args.dtype, args.trust_remote_code)
     named = args.pair or (None if args.verifier or args.draft else DEFAULT_PAIR)
     return load_pair(

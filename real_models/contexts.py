@@ -27,6 +27,7 @@ __all__ = [
     "sample_continuation",
     "sample_token",
     "score",
+    "start_ids",
     "text_stream",
 ]
 
@@ -46,6 +47,30 @@ class Text:
     ended: bool = False
 
 
+def start_ids(pair: ModelPair, prompt: Prompt, contexts: str, positions: int) -> list[int]:
+    """The token ids of a prompt, as far as they are there before anything is sampled.
+
+    With `given` that is the whole text, without a chat template.
+
+    Raises UserError naming the prompt when a given text has fewer than two tokens, when the text
+    cannot be encoded, or when the continuation would leave the models' range of positions.
+    """
+    if contexts == "given":
+        ids = list(pair.tokenizer(prompt.prompt).input_ids)
+        if len(ids) < 2:
+            raise UserError(f"prompt {prompt.id!r}: a given text needs at least two tokens")
+        length = len(ids)
+    else:
+        ids = encode_prompt(prompt, pair.tokenizer)
+        length = len(ids) + positions
+    limit = pair.position_limit
+    if limit is not None and length > limit:
+        raise UserError(
+            f"prompt {prompt.id!r}: {length} tokens exceed the models' limit of {limit}"
+        )
+    return ids
+
+
 def make_text(
     pair: ModelPair,
     prompt: Prompt,
@@ -56,18 +81,15 @@ def make_text(
 ) -> Text:
     """The text for a prompt: the prompt continued by a model, or its own last tokens.
 
-    With `given` the prompt's text itself is scored, without a chat template, and at most
-    `positions` of its last tokens are the continuation.
+    With `given` the continuation is at most `positions` of the text's own last tokens; its
+    first token has nothing before it and is never predicted.
 
-    Raises UserError naming the prompt when a given text has fewer than two tokens.
+    Raises UserError as `start_ids` does.
     """
+    ids = start_ids(pair, prompt, contexts, positions)
     if contexts == "given":
-        ids = tuple(pair.tokenizer(prompt.prompt).input_ids)
-        if len(ids) < 2:
-            raise UserError(f"prompt {prompt.id!r}: a given text needs at least two tokens")
-        return Text(ids, min(positions, len(ids) - 1))
+        return Text(tuple(ids), min(positions, len(ids) - 1))
     model = {"verifier": pair.verifier, "draft": pair.draft}[contexts]
-    ids = encode_prompt(prompt, pair.tokenizer)
     uniform = text_stream(seed, prompt.id).random
     more = sample_continuation(pair, model, ids, positions, settings, uniform)
     return Text((*ids, *more), len(more), ended=len(more) < positions)

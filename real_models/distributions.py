@@ -133,9 +133,13 @@ def _row_probabilities(
     if settings.temperature == 0.0:
         best = rows.argmax(dim=-1, keepdim=True)
         return torch.zeros_like(rows).scatter_(-1, best, 1.0)
-    # Softmax does not see a shift. With the maximum at 0 a small temperature can only send
-    # entries to −∞, never one to +∞ and the row to NaN.
-    scores = rows - highest
+    scores = rows
+    # A row whose maximum overflows at this temperature would become NaN. Softmax does not see a
+    # shift, and with the maximum at 0 the others can only reach −∞. Other rows are not shifted:
+    # rounding could make ties of logits that differ, and top-k keeps ties.
+    overflows = ~torch.isfinite(highest / settings.temperature)
+    if bool(overflows.any()):
+        scores = torch.where(overflows, rows - highest, rows)
     for warper in _warpers(settings):
         scores = warper(None, scores)
     return scores.softmax(dim=-1)

@@ -66,6 +66,15 @@ class ModelPair:
         """The width of each model's own logits, before the cut to `vocabulary`."""
         return {"draft": logit_width(self.draft), "verifier": logit_width(self.verifier)}
 
+    @property
+    def position_limit(self) -> int | None:
+        """The longest text both models can take, in tokens; None if neither states one."""
+        limits = [
+            getattr(model.config.get_text_config(), "max_position_embeddings", None)
+            for model in (self.draft, self.verifier)
+        ]
+        return min((limit for limit in limits if limit is not None), default=None)
+
 
 def register_pair(name: str, verifier: str, draft: str) -> None:
     """Add a pair to the names of the command line; a name already taken is a ValueError."""

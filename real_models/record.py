@@ -26,7 +26,7 @@ from real_models.command_line import (
     run,
     sampling_from,
 )
-from real_models.contexts import CONTEXTS, make_text, score
+from real_models.contexts import CONTEXTS, make_text, score, start_ids
 from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
 from real_models.files import write_whole
@@ -62,8 +62,12 @@ def record(
 
     Contexts, positions and seed are those of the writer's header. With several processes,
     prompt i belongs to the one whose rank is i modulo world.
+
+    Raises UserError naming the prompt, before any is recorded, when one cannot be used.
     """
     header = writer.header
+    for prompt in prompts:
+        start_ids(pair, prompt, header.contexts, header.positions)
     mine = [i for i in range(rank, len(prompts), world) if writer.finished(i) is None]
     for index in tqdm(mine, desc="record", unit="prompt", disable=None):
         prompt = prompts[index]

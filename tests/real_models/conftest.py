@@ -15,8 +15,9 @@ TEMPLATE = "{% for m in messages %}<user> {{ m['content'] }} {% endfor %}<bot>"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _two_threads():
-    torch.set_num_threads(2)
+def _one_thread():
+    """The models are tiny and tests run side by side: more threads only wait for each other."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +82,7 @@ def tiny_prompts(tmp_path_factory) -> Path:
     lines = [
         {"prompt": "w4 w5 w6", "id": "a", "domain": "letters"},
         {"prompt": "w7 w8", "id": "b", "domain": "letters"},
-        {"prompt": "w9", "id": "c", "domain": "numbers", "chat": True},
+        {"prompt": "w9 w4", "id": "c", "domain": "numbers", "chat": True},
         {"prompt": "w10 w11 w12 w13", "domain": "numbers"},
         {"prompt": "w14 w15"},
     ]

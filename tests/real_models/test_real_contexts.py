@@ -64,6 +64,30 @@ def test_the_continuation_is_drawn_from_its_model(tiny_pair, contexts, settings)
         assert text.ids[i] == sample_token(law, uniform())
 
 
+@pytest.mark.parametrize(
+    "settings", [SamplingSettings(1.0, 7), SamplingSettings(0.6, 20, 0.95), SamplingSettings(1.3)]
+)
+def test_the_law_is_the_one_that_generate_draws_from(tiny_pair, settings):
+    """transformers reports the raw and the processed logits of each step it sampled."""
+    ids = torch.tensor([[4, 5, 6, 7]])
+    output = tiny_pair.verifier.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=True,
+        temperature=settings.temperature,
+        top_k=settings.top_k or 0,
+        top_p=settings.top_p or 1.0,
+        max_new_tokens=6,
+        return_dict_in_generate=True,
+        output_logits=True,
+        output_scores=True,
+    )
+    found = settings.probabilities(torch.stack(output.logits))
+    expected = torch.stack(output.scores).softmax(-1)
+    torch.testing.assert_close(found, expected.double(), rtol=1e-4, atol=1e-7)
+    assert torch.equal(found > 0, expected > 0)
+
+
 def test_streams_depend_on_seed_and_id_alone():
     draws = {(s, i): text_stream(s, i).random() for s in (0, 1) for i in ("a", "b")}
     assert len(set(draws.values())) == 4

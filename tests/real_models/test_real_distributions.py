@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import real_models.distributions as module
@@ -63,6 +64,7 @@ def test_agrees_with_the_loop(settings):
     torch.testing.assert_close(found[0], exact, rtol=1e-12, atol=1e-15)
 
 
+@hypothesis_settings(deadline=None)
 @given(
     st.lists(
         st.one_of(st.floats(-50, 50, width=32), st.just(-INF), st.just(0.0)),
@@ -87,6 +89,11 @@ def test_top_k_keeps_all_ties_at_the_last_place():
 def test_top_k_wider_than_the_support_keeps_masks():
     found = distributions(torch.tensor([0.0, -INF, 0.0, -INF]), top_k=3)
     assert found.tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
+def test_logits_that_differ_below_rounding_of_the_maximum_are_no_tie():
+    found = distributions(torch.tensor([0.0, 1.0, 1e-19], dtype=torch.float64), top_k=2)
+    assert (found > 0).tolist() == [False, True, True]
 
 
 def test_temperature_comes_before_top_p():
@@ -135,6 +142,9 @@ def test_extreme_temperatures_make_no_nan(temperature):
     assert found[2] == 0.0
     assert float(found.sum()) == pytest.approx(1.0, abs=1e-12)
     assert found[0] == found[3]
+    large = torch.tensor([[-1e300, 0.5e300, 1e300], [1.0, 2.0, 3.0]], dtype=torch.float64)
+    found = distributions(large, temperature=min(temperature, 1e-10), top_k=3, top_p=0.99)
+    assert found.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,16 @@ def test_the_kept_layers_run_in_order(make_model):
     assert not torch.allclose(logits(draft), logits(verifier), atol=1e-2)
 
 
+def test_lists_over_layers_shrink_with_the_layers():
+    verifier = qwen2_with_windows()
+    assert skip_layers(verifier, [1]).config.layer_types == [
+        "full_attention",
+        "full_attention",
+        "sliding_attention",
+    ]
+    assert len(verifier.config.layer_types) == 4
+
+
 @pytest.mark.parametrize("drop", [[0], [1], [1, 2], [0, 3], [0, 1, 2]])
 def test_the_cache_gives_the_logits_of_the_whole_pass(verifier, drop):
     draft = skip_layers(verifier, drop)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.engine import Frames
-from sim.grid import DEFAULT_GRID, KINDS, Setting
+from sim.grid import KINDS, Setting, kind_of
 from sim.pairs import Family, generators
 from sim.tradeoff import Tradeoff
 from theory.pair import Pair
@@ -50,9 +50,7 @@ def make_cells(
 
     The last argument says whether the cell also reports the frontier of its source, once each.
     """
-    groups = {
-        kind: tuple(s for s in settings if DEFAULT_GRID[s.rule].kind == kind) for kind in KINDS
-    }
+    groups = {kind: tuple(s for s in settings if kind_of(s.rule) == kind) for kind in KINDS}
     cells = {}
     for index, source in enumerate(sources):
         kinds = [kind for kind in KINDS if groups[kind]]

@@ -16,19 +16,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from sim.grid import DEFAULT_GRID, KINDS
+from sim.grid import KINDS, kind_of
 from sim.logaxis import LogAxis
 
 __all__ = ["plot_amplification", "plot_tradeoff"]
 
 PANEL = ["source", "pair", "vocab"]
 SHADE = "#e6e6e6"
-KIND_COLOURS = dict(zip(KINDS, ("#0072B2", "#CC79A7", "#D55E00", "#009E73")))
+KIND_COLOURS = dict(zip(KINDS, ("#0072B2", "#CC79A7", "#D55E00", "#E69F00", "#009E73", "#56B4E9")))
 KIND_TITLES = {
     "target": "one target π(p, q)",
     "cascade": "draft or verifier, by confidence",
-    "candidate": "a target for each candidate",
+    "candidate": "a target for each candidate n",
+    "target only": "the same, accepted with γ itself",
     "accept set": "a set of accepted tokens",
+    "other": "others",
 }
 SOURCE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -48,14 +50,16 @@ def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title
     """
     panels = list(table.groupby(PANEL, sort=False))
     columns = min(len(panels), 4)
-    lines = -(-len(panels) // columns)
-    height = 0.9 + 3.5 * lines + 2.1
-    figure = Figure(figsize=(max(4.1 * columns, 10.5), height), layout="none")
-    axes = figure.subplots(lines, columns, squeeze=False)
+    floors = -(-len(panels) // columns)
+    lines = max(len(_wrapped(pair)) for (_, pair, _), _ in panels)
+    head, foot, floor = 1.05 + 0.15 * lines, 2.15, 3.6 if columns > 2 else 5.4
+    width, height = max(4.1 * columns, 15.5), head + floor * floors + foot - 0.9
+    figure = Figure(figsize=(width, height), layout="none")
+    axes = figure.subplots(floors, columns, squeeze=False)
     for (key, rows), ax in zip(panels, axes.flat):
         chosen = (frontier[PANEL] == list(key)).all(axis=1)
         _tradeoff_panel(ax, rows, frontier[chosen])
-        _name_panel(ax, *key)
+        _name_panel(ax, key, lines)
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
@@ -64,9 +68,8 @@ def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title
         last = axes.flat[column + columns * ((len(panels) - 1 - column) // columns)]
         last.set_xlabel("realised KL(output‖verifier), nats")
     figure.suptitle(title, x=0.03, y=1 - 0.25 / height, ha="left", va="top", fontsize=13)
-    figure.subplots_adjust(
-        left=0.055, right=0.985, top=1 - 1.15 / height, bottom=2.15 / height, hspace=0.5
-    )
+    figure.subplots_adjust(left=0.055, right=0.985, top=1 - head / height, bottom=foot / height)
+    figure.subplots_adjust(hspace=0.35 + 0.06 * lines)
     _legend_by_kind(figure, list(dict.fromkeys(table["rule"])), 1.55 / height)
     figure.savefig(path, dpi=130)
 
@@ -99,27 +102,44 @@ def plot_amplification(table: pd.DataFrame, path: Path, title: str) -> None:
 
 
 def _tradeoff_panel(ax: Axes, rows: pd.DataFrame, frontier: pd.DataFrame) -> None:
-    scale = LogAxis.of(rows["kl_output_verifier"])
+    # Past the level where the frontier ends there is nothing to gain: a decade of that will do.
+    exhausted = 10 * float(frontier["level"].max())
+    scale = LogAxis.of(rows["kl_output_verifier"], decades=4, limit=exhausted)
     markers = rule_markers(list(dict.fromkeys(rows["rule"])))
     bottom, top = _acceptance_range(rows, frontier)
-    for rule, points in rows.groupby("rule", sort=False):
-        points = points.sort_values(["kl_output_verifier", "acceptance"])
+    for rule, points in rows.sort_values("value").groupby("rule", sort=False):
         x, inside = scale.place(points["kl_output_verifier"])
         y = points["acceptance"].to_numpy()
-        inside &= y >= bottom
-        style = {"color": KIND_COLOURS[DEFAULT_GRID[rule].kind], "zorder": 4}
-        ax.plot(x[inside], y[inside], linewidth=0.9, alpha=0.6, **style)
+        style = {"color": _colour(rule), "zorder": 5 if rule == "sps" else 4}
+        ax.plot(*_joined(x, y, inside & (y >= bottom)), linewidth=0.9, alpha=0.6, **style)
         style |= {"marker": markers[rule], "markeredgecolor": "white", "markeredgewidth": 0.4}
-        size = 11 if rule == "sps" else 5
+        size = 12 if rule == "sps" else 5
         ax.plot(x, np.maximum(y, bottom), linestyle="none", markersize=size, clip_on=False, **style)
     scale.apply(ax)
     _draw_bound(ax, frontier, scale, top)
     ax.set_ylim(bottom, top)
     ax.grid(color="#eeeeee", zorder=0)
-    below = int((rows["acceptance"] < bottom).sum())
-    if below:
-        note = f"on the lower edge: {below} settings that accept less"
-        ax.text(0.98, 0.03, note, transform=ax.transAxes, ha="right", fontsize=7.5, color="#444444")
+    _tell_below(ax, int((rows["acceptance"] < bottom).sum()))
+
+
+def _joined(x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A path through the points, broken where one is not shown.
+
+    Between two points it is what tossing a coin between the two settings gives at most: straight in
+    the divergence itself, so that it cannot seem to cross the frontier on the logarithmic axis.
+    """
+    share = np.append(np.linspace(0, 1, 25), np.nan)
+    both = shown[:-1] & shown[1:]
+    paths = [(v[:-1, None] + share * np.diff(v)[:, None])[both].ravel() for v in (x, y)]
+    return paths[0], paths[1]
+
+
+def _tell_below(ax: Axes, settings: int) -> None:
+    if settings:
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+        text = f"on the lower edge: {settings} settings that accept less"
+        place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "zorder": 6}
+        ax.text(0.985, 0.035, text, fontsize=7.5, color="#444444", bbox=box, **place)
 
 
 def _acceptance_range(rows: pd.DataFrame, frontier: pd.DataFrame) -> tuple[float, float]:
@@ -165,12 +185,18 @@ def _budget_panel(ax: Axes, rows: pd.DataFrame, across: LogAxis, up: LogAxis) ->
     ax.grid(color="#eeeeee", zorder=0)
 
 
-def _name_panel(ax: Axes, source: str, pair: str, vocab: int) -> None:
-    lines = textwrap.wrap(pair, 58) or [""]
-    title = {"fontsize": 11, "loc": "left", "pad": 9 + 10 * len(lines), "weight": "bold"}
-    ax.set_title(f"{source}, V = {vocab:,}", **title)
-    text = "\n".join(lines)
-    ax.text(0, 1.03, text, transform=ax.transAxes, fontsize=7.5, color="#444444", va="bottom")
+def _name_panel(ax: Axes, key: tuple[str, str, int], lines: int) -> None:
+    """Name and, below it in at most `lines` lines, the parameters of a panel."""
+    source, pair, vocab = key
+    ax.set_title(
+        f"{source}, V = {vocab:,}", fontsize=11, loc="left", pad=9 + 10 * lines, weight="bold"
+    )
+    text = "\n".join(_wrapped(pair))
+    ax.text(0, 1.03, text, transform=ax.transAxes, fontsize=7, color="#444444", va="bottom")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 64) or [""]
 
 
 def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
@@ -189,7 +215,7 @@ def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
             handles=handles,
             title=name,
             loc="upper left",
-            bbox_to_anchor=(0.04 + 0.195 * index, top),
+            bbox_to_anchor=(0.025 + 0.165 * index, top),
             frameon=False,
             fontsize=8.5,
             title_fontsize=9,
@@ -197,12 +223,15 @@ def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
         )
 
 
+def _colour(rule: str) -> str:
+    return "black" if rule == "sps" else KIND_COLOURS[kind_of(rule)]
+
+
 def _handles(rules: Sequence[str], kind: str, markers: dict[str, str]) -> list[Line2D]:
-    colour = KIND_COLOURS[kind]
     return [
-        Line2D([], [], color=colour, marker=markers[rule], linestyle="none", label=rule)
+        Line2D([], [], color=_colour(rule), marker=markers[rule], linestyle="none", label=rule)
         for rule in rules
-        if DEFAULT_GRID[rule].kind == kind
+        if kind_of(rule) == kind
     ]
 
 
@@ -210,6 +239,6 @@ def rule_markers(rules: Sequence[str]) -> dict[str, str]:
     """A marker for each rule, distinct within its kind; `sps`, the reference, is the star."""
     markers: dict[str, str] = {}
     for kind in KINDS:
-        alike = [rule for rule in rules if DEFAULT_GRID[rule].kind == kind and rule != "sps"]
+        alike = [rule for rule in rules if kind_of(rule) == kind and rule != "sps"]
         markers.update(zip(alike, MARKERS))
     return {**markers, "sps": "*"}

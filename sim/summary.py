@@ -40,9 +40,10 @@ def tradeoff_finding(summary: pd.DataFrame, level: float = LEVEL) -> str:
     if not told:
         return "No rule accepts more than the frontier allows at its own divergence"
     rules = ", ".join(f"{rule} {mean[rule]:.3f}" for rule in told)
+    average = ", on average over the panels" if summary.shape[1] > 2 else ""
     return (
         f"Within {level:g} nats of the verifier no rule can accept more than "
-        f"{mean[FRONTIER]:.3f} of the drafts, on average over the panels:\n{rules}"
+        f"{mean[FRONTIER]:.3f} of the drafts{average}:\n{rules}"
     )
 
 

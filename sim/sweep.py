@@ -15,11 +15,12 @@ from sim.cells import Source, make_cells, make_sources, run_cell
 from sim.checks import require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
 from sim.engine import backend_context, check_backend, run_cells
-from sim.grid import DEFAULT_GRID, Setting, settings
+from sim.grid import Setting, settings
 from sim.manifest import make_manifest, versions
 from sim.outputs import write_outputs
 from sim.pairs import FAMILIES
 from sim.summary import LEVEL
+from theory import RULES
 
 __all__ = ["main"]
 
@@ -47,13 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    example = _EXAMPLE.format(families=", ".join(FAMILIES), rules=", ".join(DEFAULT_GRID))
+    example = _EXAMPLE.format(families=", ".join(FAMILIES), rules=", ".join(RULES))
     parser = Parser("sim.sweep", description=__doc__, epilog=example)
     add = parser.add_argument
     add("--pairs", nargs="+", default=list(FAMILIES), metavar="FAMILY[:PARAMETER=VALUE,…]",
         help="families of draft/verifier rows (default: all)")  # fmt: skip
     add("--vocab", nargs="+", type=int, default=[4096], help="tokens (default: 4096)")
-    add("--rules", nargs="+", default=list(DEFAULT_GRID), help="rule names (default: all)")
+    add("--rules", nargs="+", default=list(RULES), help="rule names (default: all)")
     add("--values", nargs="+", default=[], metavar="[RULE=]VALUE[,VALUE…]",
         help="parameter values, of all rules or of one (default: 13 of each)")  # fmt: skip
     add("--rows", type=int, default=32, help="rows of each source (default: 32)")
@@ -121,7 +122,7 @@ def _tell(
         return
     print(f"Acceptance within a mean KL(output‖verifier) of {LEVEL:g} nats, {options.rows} rows:\n")
     print(summary.to_string(float_format="{:.3f}".format, na_rep="–"))
-    print(f"\n{manifest['wall_seconds']:.1f} s; written:")
+    print(f"\nMeasured in {manifest['wall_seconds']:.1f} s. Written:")
     for path in paths.values():
         print(f"  {path}")
 

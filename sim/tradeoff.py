@@ -88,6 +88,7 @@ class Tradeoff:
     """
 
     def __init__(self, settings: Sequence[Setting], source: str, pair: str, vocab: int) -> None:
+        _settle_allocator()
         self.settings = tuple(settings)
         self._rules = [setting.build() for setting in self.settings]
         self._keys = {"source": source, "pair": pair, "vocab": vocab}
@@ -100,18 +101,35 @@ class Tradeoff:
     def add(self, pair: Any, clusters: Sequence[Hashable] | None = None) -> None:
         """Measure every setting on the R rows of a prepared pair; `clusters` [R] labels its rows.
 
-        Raises ValueError where the number of labels is not that of the rows.
+        The pair must be sorted (`Pair.prepare(..., sort=True)`). Raises ValueError where the number
+        of labels is not that of the rows.
         """
-        measured = measure_batch(pair, self._rules)
         rows = int(pair.p.shape[0])
-        where = self._indices(rows, clusters)
-        grown = len(self._clusters) - self._sums.shape[-1]
-        self._sums = np.pad(self._sums, [(0, 0), (0, 0), (0, grown)])
-        for index, name in enumerate(_MEASURED):
-            np.add.at(self._sums[index], (slice(None), where), measured[name])
+        # A row without a label is a cluster of its own: no object equals another.
+        labels = [object() for _ in range(rows)] if clusters is None else list(clusters)
+        if len(labels) != rows:
+            raise ValueError(f"clusters must label each of the {rows} rows, got {len(labels)}")
+        measured = measure_batch(pair, self._rules)
+        where = self._indices(labels)
+        for sums, name in zip(self._sums, _MEASURED):
+            np.add.at(sums, (slice(None), where), measured[name])
         self._cluster_of.append(where)
         self._realised.append(measured["kl_output_verifier"])
         self._corpus.add(pair)
+
+    def merge(self, other: "Tradeoff") -> None:
+        """Add the positions of another accumulator, of a shard of the same trace for example.
+
+        Equal labels are one cluster. Raises ValueError unless source, pair, vocabulary and settings
+        are the same.
+        """
+        if (other._keys, other.settings) != (self._keys, self.settings):
+            raise ValueError(f"cannot merge {other._keys} into {self._keys}, or settings differ")
+        where = self._indices(list(other._clusters))
+        self._sums[..., where] += other._sums
+        self._cluster_of += [where[clusters] for clusters in other._cluster_of]
+        self._realised += other._realised
+        self._corpus.merge(other._corpus)
 
     def rows(self) -> pd.DataFrame:
         """The table so far, one row per setting. Raises ValueError where nothing was added."""
@@ -135,16 +153,13 @@ class Tradeoff:
         curve = {"level": _to_numpy(level), "acceptance": _to_numpy(acceptance)}
         return pd.DataFrame({**self._keys, **curve})
 
-    def _indices(self, rows: int, clusters: Sequence[Hashable] | None) -> np.ndarray:
-        if clusters is None:
-            start = len(self._clusters)
-            labels: Sequence[Hashable] = [("row", start + row) for row in range(rows)]
-        else:
-            labels = list(clusters)
-        if len(labels) != rows:
-            raise ValueError(f"clusters must label each of the {rows} rows, got {len(labels)}")
+    def _indices(self, labels: Sequence[Hashable]) -> np.ndarray:
+        """Columns of the sums for clusters, new ones included."""
         known = self._clusters
-        return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
+        where = np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
+        grown = len(known) - self._sums.shape[-1]
+        self._sums = np.pad(self._sums, [(0, 0), (0, 0), (0, grown)])
+        return where
 
     def _sizes(self) -> np.ndarray:
         """Positions per cluster, [C]."""
@@ -158,6 +173,15 @@ class Tradeoff:
         realised = np.concatenate(self._realised, axis=-1)
         bounds = (_to_numpy(self._corpus.bound(row)) for row in realised)
         return np.stack([np.bincount(where, bound, clusters) for bound in bounds])
+
+
+def _settle_allocator() -> None:
+    """Free one large block, after which glibc keeps freed memory instead of returning it.
+
+    Its thresholds follow the largest block freed so far (up to 32 MiB). Without this every
+    temporary of a megabyte is mapped and faulted in anew, which doubles the time of a sweep.
+    """
+    np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
 def _mean_and_error(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

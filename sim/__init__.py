@@ -1,0 +1,1 @@
+"""Synthetic draft/verifier pairs, sweeps over rules, tables and pictures; knows `theory` only."""

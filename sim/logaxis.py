@@ -68,7 +68,7 @@ class LogAxis:
     def _decades(self) -> dict[float, str]:
         """Labelled ticks inside the axis, clear of the labels of its strips."""
         first, last = np.floor(np.log10(self.low)), np.ceil(np.log10(self.high))
-        step = 2 if last - first > 6 else 1
+        step = 2 if last - first > 8 else 1
         exponents = np.arange(last, first - 1, -step).astype(int).tolist()
         ticks = {10.0**k: f"$10^{{{k}}}$" for k in exponents}
         if last - first <= 2:

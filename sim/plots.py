@@ -165,7 +165,7 @@ def _budget_panel(ax: Axes, rows: pd.DataFrame, across: LogAxis, up: LogAxis) ->
     ax.fill_between(budget, budget, up.high, color=SHADE, zorder=0, label="over its budget")
     ax.plot(budget, budget, color="black", linewidth=1.2, label="realised = δ", zorder=2)
     bound = np.log1p(2 * budget)
-    ax.plot(budget, bound, color="black", linestyle=":", label="log(1 + 2δ)", zorder=2)
+    ax.plot(budget, bound, color="black", linestyle=":", label="log(1 + 2δ), closed form", zorder=2)
     for index, (key, points) in enumerate(rows.groupby(PANEL, sort=False)):
         points = points.sort_values("value")
         y, _ = up.place(points["kl_output_verifier"])

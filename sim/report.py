@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sim.summary import LEVEL
 from sim.tradeoff import COLUMNS
 
 __all__ = ["Picture", "write_report"]
@@ -93,9 +94,9 @@ def write_report(
         f"<h1>{escape(title)}</h1>",
         f'<p class="finding">{escape(finding)}</p>',
         *map(_figure, pictures),
-        "<h2>Acceptance within a divergence of 0.1 nats</h2>",
-        "<p>Best mean acceptance of each rule at a mean KL(output‖verifier) of at most 0.1 nats; "
-        "a dash where every value of the rule diverges more.</p>",
+        f"<h2>Acceptance within a divergence of {LEVEL:g} nats</h2>",
+        f"<p>Best mean acceptance of each rule at a mean KL(output‖verifier) of {LEVEL:g} nats or "
+        "less; a dash where every value of the rule diverges more.</p>",
         _summary_table(summary),
         "<h2>All settings</h2>",
         "<p>Click a column to sort by it. ± is one standard error of the mean over positions.</p>",

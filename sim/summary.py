@@ -63,7 +63,7 @@ def amplification_finding(table: pd.DataFrame) -> str:
     if "cactus_target_only" in worst:
         text += (
             ".\nAccepting with γ itself, whatever p is, makes it a bound: "
-            f"at most {worst['cactus_target_only']:.2f} × δ"
+            f"at most {worst['cactus_target_only']:.2f} × δ here"
         )
     return text
 

@@ -187,7 +187,10 @@ def ratio_of(xp: Any, p: Array, q: Array) -> Array:
     """Return p/q in units of ``UNIT``, with 0/0 at UNIT (neither donor nor receiver), p/0 = inf."""
     with np.errstate(all="ignore"):
         ratio = p / (q / UNIT)
-    return xp.where(xp.isnan(ratio), UNIT, ratio)
+    empty = xp.isnan(ratio)
+    if not is_lazy(ratio) and not bool(xp.any(empty)):
+        return ratio
+    return xp.where(empty, UNIT, ratio)
 
 
 def normalised_or(xp: Any, residual: Array, fallback: Array) -> Array:

@@ -24,6 +24,7 @@ from theory.arrays import (
     coerce,
     is_lazy,
     namespace,
+    quiet,
     quotient,
 )
 
@@ -93,6 +94,16 @@ class Divergence:
         xp = namespace(h, q)
         return xp.sum(self.term(h, q), axis=-1)
 
+    def generator(self, t: Array) -> Array:
+        """Return the textbook f(t) for t > 0, by its plain formula."""
+        raise NotImplementedError
+
+    @quiet()
+    def plain_two_point(self, gamma: Array, q: Array) -> Array:
+        """Return d_f(γ, q) by its plain formula: fast, NaN at the ends, cancelling near γ = q."""
+        other = 1.0 - q
+        return q * self.generator(gamma / q) + other * self.generator((1.0 - gamma) / other)
+
     def two_point(self, gamma: Array, q: Array) -> Array:
         """Return d_f(γ, q) = q·f(γ/q) + (1−q)·f((1−γ)/(1−q)), elementwise on [0, 1]."""
         d = gamma - q
@@ -114,6 +125,9 @@ class KL(Divergence):
     at_zero = 1.0
     recession = math.inf
 
+    def generator(self, t: Array) -> Array:
+        return t * namespace(t).log(t)
+
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         near = xp.abs(u) < 0.25
         v = xp.where(near, u, 0.0)
@@ -132,6 +146,9 @@ class ReverseKL(Divergence):
     at_zero = math.inf
     recession = 1.0
 
+    def generator(self, t: Array) -> Array:
+        return -namespace(t).log(t)
+
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         near = xp.abs(u) < 0.25
         close = -q * log1p_remainder(xp, xp.where(near, u, 0.0))
@@ -149,6 +166,9 @@ class PearsonChi2(Divergence):
     at_zero = 1.0
     recession = math.inf
 
+    def generator(self, t: Array) -> Array:
+        return (t - 1.0) ** 2
+
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         return d * u
 
@@ -164,6 +184,9 @@ class TotalVariation(Divergence):
     at_zero = 0.5
     recession = 0.5
 
+    def generator(self, t: Array) -> Array:
+        return 0.5 * namespace(t).abs(t - 1.0)
+
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         return 0.5 * xp.abs(d)
 
@@ -178,6 +201,9 @@ class SquaredHellinger(Divergence):
     name = "squared_hellinger"
     at_zero = 0.5
     recession = 0.5
+
+    def generator(self, t: Array) -> Array:
+        return 0.5 * (namespace(t).sqrt(t) - 1.0) ** 2
 
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         root = d / (xp.sqrt(h) + xp.sqrt(q))
@@ -195,6 +221,10 @@ class JensenShannon(Divergence):
     name = "jensen_shannon"
     at_zero = 0.5 * math.log(2.0)
     recession = 0.5 * math.log(2.0)
+
+    def generator(self, t: Array) -> Array:
+        xp = namespace(t)
+        return 0.5 * (t * xp.log(t) - (t + 1.0) * xp.log(0.5 * (t + 1.0)))
 
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         near = xp.abs(u) < 0.25
@@ -245,6 +275,9 @@ class Power(Divergence):
     @property
     def recession(self) -> float:  # type: ignore[override]
         return 1.0 / (1.0 - self.order) if self.order < 1 else math.inf
+
+    def generator(self, t: Array) -> Array:
+        return (t**self.order - 1.0 - self.order * (t - 1.0)) / (self.order * (self.order - 1.0))
 
     def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
         a = self.order

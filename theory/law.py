@@ -13,11 +13,11 @@ the donors give every output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import array_api_compat
 
-from theory.arrays import UNIT, Array, compact, is_lazy, search_rows, take_rows
+from theory.arrays import UNIT, Array, compact, scatter_rows, search_rows, take_rows
 from theory.pair import Pair, suffix_sums
 
 if TYPE_CHECKING:
@@ -47,41 +47,37 @@ def enumerated_law(pair: Pair, accept: Array, recover: Callable[[Array], Array])
     return OneStep(acceptance, output)
 
 
-def candidate_law(pair: Pair, gamma: Callable[[Array], tuple[Array, Array]]) -> OneStep:
+def candidate_law(
+    pair: Pair, gamma: Callable[[Array], tuple[Array, Array]], suspects: Array
+) -> OneStep:
     """Return the law of a candidate rule, in pair coordinates, in O(K) after the pair's sort.
 
-    ``gamma`` maps verifier probabilities to (γ, 1 − γ). It is asked only about tokens with p > q:
-    all others are accepted, because γ ≥ q.
+    ``gamma`` maps verifier probabilities to (γ, 1 − γ). It is asked only about the ``suspects``, a
+    mask over the donor side of the pair that covers every token with p > γ; the others
+    are accepted.
     """
-    xp, ratio, width = pair.xp, pair.order.ratio, pair.p.shape[-1]
-    head = width - _widest(xp, ratio > UNIT)
-    p, q = pair.p[:, head:], pair.q[:, head:]
+    xp, width = pair.xp, pair.p.shape[-1]
+    donors, valid = compact(xp, suspects)
+    donors = donors + (width - suspects.shape[-1])
+    q = xp.where(valid, take_rows(xp, pair.q, donors), 0.0)
     value, complement = gamma(q)
-    rejected = xp.maximum(p - value, 0.0)
-    kept = xp.concat([pair.p[:, :head], p - rejected], axis=-1)
-    donors, valid = compact(xp, rejected > 0)
-    weight = xp.where(valid, take_rows(xp, rejected, donors), 0.0)
-    rest = 1.0 - take_rows(xp, q, donors)
-    scale = take_rows(xp, complement, donors) / xp.where(rest > 0, rest, 1.0)
-    span = _widest(xp, ratio < UNIT)
-    received = _received(pair, weight, xp.where(valid, scale, 1.0), span)
+    rejected = xp.maximum(take_rows(xp, pair.p, donors) - value, 0.0)
+    rejected = xp.where(valid, rejected, 0.0)
+    rest = 1.0 - q
+    scale = complement / xp.where(rest > 0, rest, 1.0)
+    received = _received(pair, rejected, scale)
+    lost = scatter_rows(xp, rejected, xp.where(valid, donors, width), width + 1)[:, :width]
+    kept, span = pair.p - lost, received.shape[-1]
     output = xp.concat([kept[:, :span] + received, kept[:, span:]], axis=-1)
     return OneStep(1.0 - xp.sum(rejected, axis=-1), output)
 
 
-def _widest(xp: Any, mask: Array) -> int:
-    """Return the largest number of True entries in a row; the full width without values."""
-    if is_lazy(mask) or mask.shape[0] == 0:
-        return int(mask.shape[-1])
-    return int(xp.max(xp.count_nonzero(mask, axis=-1)))
-
-
-def _received(pair: Pair, rejected: Array, scale: Array, span: int) -> Array:
-    """Return Σ_n w_n (c_n q_x − p_x)₊ for the first ``span`` tokens in ratio order.
+def _received(pair: Pair, rejected: Array, scale: Array) -> Array:
+    """Return Σ_n w_n (c_n q_x − p_x)₊ for the tokens of the receiver side.
 
     ``rejected [R, D]`` and ``scale [R, D]`` hold (p_n − γ_n)₊ and c_n of the donors.
     """
-    xp, order = pair.xp, pair.order
+    xp, order, span = pair.xp, pair.order, pair.receiver_span
     by_scale = xp.argsort(scale, axis=-1, stable=False)
     scale, rejected = take_rows(xp, scale, by_scale), take_rows(xp, rejected, by_scale)
     # F(c_n) ≥ (p_n − γ_n)₊ because h⁽ⁿ⁾ and p have equal mass; the bound holds it off zero.

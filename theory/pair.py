@@ -8,7 +8,7 @@ tokens, so a sweep never leaves them, and :meth:`Pair.expand` goes back to the v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,7 @@ class Pair:
     q_raw: Array = field(repr=False)
     p_raw_max: Array = field(repr=False)
     q_raw_max: Array = field(repr=False)
+    _cache: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def prepare(
@@ -132,6 +133,12 @@ class Pair:
             maxima[raw_q],
         )
 
+    def cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return ``compute()``, computed once for these rows: what many rules and values share."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]
+
     def sorted_by_ratio(self) -> tuple[Pair, Callable[[Array], Array]]:
         """Return these rows sorted by p/q, and the way back for values ``[R, K]``."""
         xp, width = self.xp, self.p.shape[-1]
@@ -141,7 +148,7 @@ class Pair:
             for name in ("p", "q", "token", "p_raw", "q_raw")
         }
         return (
-            replace(self, is_sorted=True, **rows),
+            replace(self, is_sorted=True, _cache={}, **rows),
             lambda values: scatter_rows(xp, values, order, width),
         )
 
@@ -195,6 +202,16 @@ class Pair:
         return self.verifier_descending[:, rank - 1]
 
     @cached_property
+    def receiver_span(self) -> int:
+        """The length of the row prefix that holds every token with p < q (sorted rows)."""
+        return _widest(self.xp, self.order.ratio < UNIT)
+
+    @cached_property
+    def donor_span(self) -> int:
+        """The length of the row suffix that holds every token with p > q (sorted rows)."""
+        return _widest(self.xp, self.order.ratio > UNIT)
+
+    @cached_property
     def order(self) -> RatioOrder:
         """The prefix sums along the sorted ratio; only for rows prepared with ``sort=True``."""
         if not self.is_sorted:
@@ -216,6 +233,13 @@ def _compress(xp: Any, flat: dict[str, Array], vocabulary: int) -> tuple[dict[st
     return packed, xp.where(valid, index, vocabulary)
 
 
+def _widest(xp: Any, mask: Array) -> int:
+    """Return the largest number of True entries in a row; the full width without values."""
+    if is_lazy(mask) or mask.shape[0] == 0:
+        return int(mask.shape[-1])
+    return int(xp.max(xp.count_nonzero(mask, axis=-1)))
+
+
 @dataclass(frozen=True, eq=False)
 class RatioOrder:
     """Rows in ascending order of p/q, with the sums that every clipped law is made of.
@@ -229,15 +253,22 @@ class RatioOrder:
     p: Array
     lifted: Array
     ratio: Array
-    p_below: Array
-    lifted_below: Array
 
     @classmethod
     def of(cls, p: Array, q: Array) -> RatioOrder:
         """Collect the sums of rows that are sorted already."""
         xp = namespace(p, q)
-        lifted = q / UNIT
-        return cls(p, lifted, ratio_of(xp, p, q), _running(xp, p), _running(xp, lifted))
+        return cls(p, q / UNIT, ratio_of(xp, p, q))
+
+    @cached_property
+    def p_below(self) -> Array:
+        """Prefix sums of p."""
+        return _running(namespace(self.p), self.p)
+
+    @cached_property
+    def lifted_below(self) -> Array:
+        """Prefix sums of q/UNIT."""
+        return _running(namespace(self.p), self.lifted)
 
     @cached_property
     def p_from(self) -> Array:

@@ -245,5 +245,6 @@ def _polish(
     usable = (slope > 0) & (slope < math.inf) & (spent < math.inf)
     step = xp.where(usable, (spent - budget) / xp.where(usable, slope, 1.0), 0.0)
     small = xp.where(upper, y, gamma)
-    small = small + (2.0 * xp.astype(upper, small.dtype) - 1.0) * xp.clip(step, -0.25 * small, 0.25 * small)
+    step = xp.clip(step, -0.25 * small, 0.25 * small)
+    small = xp.where(upper, small + step, small - step)
     return xp.where(upper, 1.0 - small, small), xp.where(upper, small, 1.0 - small)

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from theory.arrays import Array, check_scalar, normalised_or, one_hot, quotient, take_rows
-from theory.divergences import Divergence, resolve_divergence
+from theory.divergences import DIVERGENCES, Divergence, resolve_divergence
 from theory.law import OneStep, candidate_law, target_only_law
 from theory.optimum import Gamma, optimal_gamma, second_order_gamma
 from theory.pair import Pair
@@ -42,8 +42,30 @@ class CandidateRule(Rule):
         target = xp.where(at, value, pair.q * quotient(xp, complement, 1.0 - q_n, 0.0))
         return normalised_or(xp, xp.maximum(target - pair.p, 0.0), pair.q)
 
+    def suspects(self, pair: Pair) -> Array:
+        """Return a mask over the donor side ``[R, T]`` that covers every token with p > γ."""
+        p, q = _donor_side(pair)
+        return p > q
+
     def law(self, pair: Pair) -> OneStep:
-        return candidate_law(pair, self.gamma)
+        return candidate_law(pair, self.gamma, self.suspects(pair))
+
+
+def _donor_side(pair: Pair) -> tuple[Array, Array]:
+    head = pair.p.shape[-1] - pair.donor_span
+    return pair.p[:, head:], pair.q[:, head:]
+
+
+def _over_budget(pair: Pair, kind: Divergence, budget: float) -> Array:
+    """Return where, on the donor side, d_f(p, q) may exceed δ: it does wherever p > γ*(q, δ).
+
+    The draft's own two-point divergence does not depend on δ: it is computed once for all values,
+    by the plain formula. Its rounding is below the margin; γ decides on the few that are left.
+    """
+    p, q = _donor_side(pair)
+    spent = pair.cached(("two-point", kind), lambda: kind.plain_two_point(p, q))
+    # Written with ≤ so that a NaN of the plain formula (q = 0 or p = 1) remains a suspect.
+    return (p > q) & ~(spent <= budget * (1.0 - 1e-6) - 1e-12 * p)
 
 
 @dataclass(frozen=True)
@@ -64,6 +86,10 @@ class Cactus(CandidateRule):
     def gamma(self, q: Array) -> Gamma:
         return second_order_gamma(q, self.delta, validate=False)
 
+    def suspects(self, pair: Pair) -> Array:
+        # The closed form is the exact optimum for ½χ² (claim 11).
+        return _over_budget(pair, DIVERGENCES["pearson_chi2"], 2.0 * self.delta)
+
 
 @dataclass(frozen=True)
 class CactusExact(CandidateRule):
@@ -83,6 +109,9 @@ class CactusExact(CandidateRule):
 
     def gamma(self, q: Array) -> Gamma:
         return optimal_gamma(q, self.delta, self.divergence, validate=False)
+
+    def suspects(self, pair: Pair) -> Array:
+        return _over_budget(pair, resolve_divergence(self.divergence), self.delta)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """What produced a result: arguments, seed, versions, revision of the code, time."""
 
+import hashlib
 import json
 import platform
 import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-__all__ = ["git_revision", "make_manifest", "versions", "write_json"]
+__all__ = ["code_digest", "git_revision", "make_manifest", "versions", "write_json"]
 
 _PACKAGES = (
     "speculative-lab",
@@ -32,6 +34,7 @@ def make_manifest(
         "arguments": dict(arguments),
         **facts,
         "versions": versions(),
+        "code": code_digest("theory", "sim"),
         "git": git_revision(),
         "wall_seconds": round(seconds, 2),
     }
@@ -56,6 +59,15 @@ def git_revision() -> dict[str, Any] | None:
     commit = _git(here.parent, "rev-parse", "HEAD")
     changed = _git(here.parent.parent, "status", "--porcelain", "--untracked-files=no")
     return {"commit": commit, "changed": bool(changed)}
+
+
+def code_digest(*rooms: str) -> str:
+    """A digest of the source of whole packages: it changes with any line of theirs."""
+    digest = hashlib.sha256()
+    for room in rooms:
+        for path in sorted(Path(str(files(room))).rglob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def write_json(document: Any, path: Path) -> None:

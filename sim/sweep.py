@@ -16,7 +16,7 @@ from sim.checks import require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
 from sim.engine import backend_context, check_backend, run_cells
 from sim.grid import Setting, settings
-from sim.manifest import make_manifest, versions
+from sim.manifest import code_digest, make_manifest, versions
 from sim.outputs import write_outputs
 from sim.pairs import FAMILIES
 from sim.summary import LEVEL
@@ -91,7 +91,7 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
             options.out / ".cells",
             jobs=options.jobs,
             resume=options.resume,
-            stamp=json.dumps(versions()),
+            stamp=json.dumps([versions(), code_digest("theory", "sim")]),
             label="sweep",
         )
     table, frontier = frames["table"], frames["frontier"]

@@ -74,6 +74,7 @@ def test_manifest(finished):
     assert manifest["arguments"]["rows"] == 6
     assert manifest["arguments"]["values"] == ["0.5", "cactus=0.001,0.1,1"]
     assert manifest["wall_seconds"] > 0
+    assert len(manifest["code"]) == 16
     assert {"python", "numpy", "pandas"} <= set(manifest["versions"])
 
 

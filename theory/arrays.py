@@ -16,7 +16,7 @@ including every tied token, and a candidate is accepted iff u·p_n < b_n·p_n.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import array_api_compat
 import array_api_extra as xpx
@@ -33,6 +33,11 @@ def namespace(*arrays: Array) -> Any:
     return array_api_compat.array_namespace(*arrays)
 
 
+def device_of(array: Array) -> Any:
+    """Return the device that an array lives on."""
+    return array_api_compat.device(array)
+
+
 def coerce(*values: Any) -> tuple[Array, ...]:
     """Turn Python numbers and sequences into float64 arrays beside the arrays that are given.
 
@@ -40,7 +45,7 @@ def coerce(*values: Any) -> tuple[Array, ...]:
     and device of the first array among the values (numpy where there is none).
     """
     model = next((v for v in values if array_api_compat.is_array_api_obj(v)), np.zeros(()))
-    xp, device = namespace(model), array_api_compat.device(model)
+    xp, device = namespace(model), device_of(model)
     out = []
     for value in values:
         if not array_api_compat.is_array_api_obj(value):
@@ -57,10 +62,11 @@ def coerce(*values: Any) -> tuple[Array, ...]:
     return tuple(out)
 
 
-def quiet() -> Any:
+def quiet() -> np.errstate:
     """Return the context in which limits (log 0, overflow to inf) are taken without a warning.
 
-    Usable as a decorator. Branches that are not taken may pass through inf − inf here."""
+    Usable as a decorator. Branches that are not taken may pass through inf − inf here.
+    """
     return np.errstate(all="ignore")
 
 
@@ -71,12 +77,12 @@ def dtype_name(array: Array) -> str:
 
 def is_lazy(array: Array) -> bool:
     """Say whether the array has a shape but no values (torch's ``meta`` device)."""
-    return str(array_api_compat.device(array)) == "meta"
+    return str(device_of(array)) == "meta"
 
 
 def check_same_place(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
     """Raise ValueError unless all arrays have one shape and live on one device."""
-    devices = [str(array_api_compat.device(a)) for a in arrays]
+    devices = [str(device_of(a)) for a in arrays]
     if len(set(devices)) > 1:
         where = ", ".join(f"{n} is on {d}" for n, d in zip(names, devices))
         raise ValueError(f"all distributions must be on one device: {where}")
@@ -125,11 +131,11 @@ def check_distribution(name: str, rows: Array) -> None:
             )
         return
     bad = ~(xp.isfinite(rows) & (rows >= 0))
-    *row, token = _row_of(bad)
-    value = float(rows[(*row, token)])
+    index = _row_of(bad)
+    value, row, token = float(rows[index]), index[:-1], index[-1]
     kind = "negative" if value < 0 else "not finite"
     raise ValueError(
-        f"{name} row {_label(tuple(row))} has the {kind} entry {value!r} at token "
+        f"{name} row {_label(row)} has the {kind} entry {value!r} at token "
         f"{token}; expected probabilities (logits must go through a softmax first)"
     )
 
@@ -207,7 +213,7 @@ def normalised_or(xp: Any, residual: Array, fallback: Array) -> Array:
 
 def one_hot(xp: Any, index: Array, like: Array) -> Array:
     """Return rows of the shape of ``like [R, K]`` with 1 at ``index [R]`` and 0 elsewhere."""
-    columns = xp.arange(like.shape[-1], dtype=index.dtype, device=array_api_compat.device(like))
+    columns = xp.arange(like.shape[-1], dtype=index.dtype, device=device_of(like))
     return xp.astype(columns == index[:, None], like.dtype)
 
 
@@ -227,15 +233,17 @@ def take_rows(xp: Any, values: Array, index: Array) -> Array:
     if rows == 1:  # one long row: a flat gather is several times faster than take_along_axis
         return xp.take(values[0, :], index[0, :], axis=0)[None, :]
     if rows == 0 or width == 0:
-        return xp.zeros(index.shape, dtype=values.dtype, device=array_api_compat.device(values))
+        return xp.zeros(index.shape, dtype=values.dtype, device=device_of(values))
     return xp.take_along_axis(values, index, axis=-1)
 
 
-def search_rows(xp: Any, ordered: Array, keys: Array, side: str = "left") -> Array:
+def search_rows(
+    xp: Any, ordered: Array, keys: Array, side: Literal["left", "right"] = "left"
+) -> Array:
     """Search ``keys [R, J]`` in the ascending rows of ``ordered [R, K]``; int64 ``[R, J]``."""
     rows, count = keys.shape
     if rows == 0 or count == 0:
-        return xp.zeros(keys.shape, dtype=xp.int64, device=array_api_compat.device(keys))
+        return xp.zeros(keys.shape, dtype=xp.int64, device=device_of(keys))
     if array_api_compat.is_torch_namespace(xp):
         found = xp.searchsorted(ordered.contiguous(), keys.contiguous(), side=side)
         return xp.astype(found, xp.int64)
@@ -252,7 +260,7 @@ def compact(xp: Any, mask: Array) -> tuple[Array, Array]:
     and valid False. Without values to count (``meta``) every column is kept.
     """
     rows, width = mask.shape
-    device = array_api_compat.device(mask)
+    device = device_of(mask)
     columns = xp.arange(width, dtype=xp.int64, device=device)
     if is_lazy(mask) or rows == 0 or width == 0:
         index = xp.broadcast_to(columns, (rows, width))
@@ -277,7 +285,7 @@ def put(xp: Any, target: Array, index: Array, values: Array) -> Array:
     if array_api_compat.is_numpy_namespace(xp) or array_api_compat.is_torch_namespace(xp):
         target[index] = values
         return target
-    columns = xp.arange(target.shape[0], dtype=index.dtype, device=array_api_compat.device(target))
+    columns = xp.arange(target.shape[0], dtype=index.dtype, device=device_of(target))
     slot = xp.clip(xp.searchsorted(index, columns), 0, index.shape[0] - 1)
     return xp.where(xp.take(index, slot) == columns, xp.take(values, slot), target)
 
@@ -289,7 +297,7 @@ def scatter_rows(xp: Any, values: Array, index: Array, width: int) -> Array:
     targets and looks each cell up.
     """
     rows = values.shape[0]
-    device = array_api_compat.device(values)
+    device = device_of(values)
     offset = xp.arange(rows, dtype=xp.int64, device=device)[:, None] * width
     target = xp.reshape(index + offset, (-1,))
     flat = xp.reshape(values, (-1,))

@@ -200,5 +200,5 @@ class ClippedFamily:
 
 def clipped_law(pair: Pair, level: Array, kind: Divergence, *, on_support: bool = False) -> OneStep:
     """Return the best law of a prepared pair at ``level [R]`` of a divergence."""
-    family = pair.cached(("frontier", kind), lambda: ClippedFamily.of(pair, kind))
+    family: ClippedFamily = pair.cached(("frontier", kind), lambda: ClippedFamily.of(pair, kind))
     return family.law(family.solve(level, on_support=on_support))

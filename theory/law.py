@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-import array_api_compat
-
-from theory.arrays import UNIT, Array, compact, scatter_rows, search_rows, take_rows
+from theory.arrays import UNIT, Array, compact, device_of, scatter_rows, search_rows, take_rows
 from theory.pair import Pair, suffix_sums
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def enumerated_law(pair: Pair, accept: Array, recover: Callable[[Array], Array])
     acceptance = xp.sum(output, axis=-1)
     for n in range(p.shape[-1]):
         if bool(xp.any(rejected[:, n] > 0)):
-            at = xp.full((p.shape[0],), n, dtype=xp.int64, device=array_api_compat.device(p))
+            at = xp.full((p.shape[0],), n, dtype=xp.int64, device=device_of(p))
             output = output + rejected[:, n : n + 1] * recover(at)
     return OneStep(acceptance, output)
 

@@ -23,6 +23,7 @@ from theory.arrays import (
     Array,
     check_elementwise,
     coerce,
+    device_of,
     dtype_name,
     namespace,
     quiet,
@@ -107,7 +108,7 @@ def candidate_target(q: Array, n: int, gamma: Array) -> Array:
     """Return the target h of candidate n: h_n = γ, h_i = q_i(1−γ)/(1−q_n), for one row q [V]."""
     q, gamma = coerce(q, gamma)
     xp = namespace(q)
-    at_n = xp.arange(q.shape[-1], device=array_api_compat.device(q)) == n
+    at_n = xp.arange(q.shape[-1], device=device_of(q)) == n
     rest = 1.0 - q[n]
     scale = xp.where(rest > 0, (1.0 - gamma) / xp.where(rest > 0, rest, 1.0), 0.0)
     return xp.where(at_n, gamma, q * scale)
@@ -131,7 +132,7 @@ def _elementwise(
     q, budget = xp.reshape(q, (-1,)), xp.reshape(budget, (-1,))
     q = xp.clip(q, 0.0, 1.0)
     size = q.shape[0]
-    block = BLOCK if str(array_api_compat.device(q)) == "cpu" and size > 2 * BLOCK else max(size, 1)
+    block = BLOCK if str(device_of(q)) == "cpu" and size > 2 * BLOCK else max(size, 1)
     with quiet():
         parts = [
             compute(xp, q[i : i + block], 1.0 - q[i : i + block], budget[i : i + block])

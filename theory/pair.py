@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import array_api_compat
-
 from theory.arrays import (
     UNIT,
     Array,
@@ -22,6 +20,7 @@ from theory.arrays import (
     check_same_place,
     coerce,
     compact,
+    device_of,
     is_lazy,
     namespace,
     ratio_of,
@@ -106,7 +105,7 @@ class Pair:
         flat = {
             name: xp.reshape(xp.astype(a, xp.float64, copy=False), (-1, vocabulary))
             if vocabulary and 0 not in batch
-            else xp.zeros((0, vocabulary), dtype=xp.float64, device=array_api_compat.device(p))
+            else xp.zeros((0, vocabulary), dtype=xp.float64, device=device_of(p))
             for name, a in arrays.items()
         }
         maxima = {name: xp.max(a, axis=-1) for name, a in flat.items()}
@@ -116,7 +115,7 @@ class Pair:
             token = order if token is None else take_rows(xp, token, order)
             flat = {name: take_rows(xp, a, order) for name, a in flat.items()}
         if token is None:
-            columns = xp.arange(vocabulary, dtype=xp.int64, device=array_api_compat.device(p))
+            columns = xp.arange(vocabulary, dtype=xp.int64, device=device_of(p))
             token = xp.broadcast_to(columns, flat["p"].shape)
         raw_p, raw_q = ("p_raw" if "p_raw" in flat else "p"), ("q_raw" if "q_raw" in flat else "q")
         return cls(

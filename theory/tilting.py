@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from theory.arrays import Array, is_lazy, put
+from theory.arrays import Array, device_of, is_lazy, put
 from theory.divergences import Divergence
 
 KL_STEPS = 2
@@ -196,24 +196,46 @@ def solve_bracketed(
 ) -> tuple[Array, Array]:
     """Return (γ*, 1 − γ*) for any divergence whose two-point form is smooth, elementwise.
 
-    Newton on log D against log τ (a line for small budgets), safeguarded by bisection in τ, until
-    no element moves by more than 2⁻⁵² relative; then one Newton step in the smaller mass.
+    Newton on log D against log τ (a line for small budgets), safeguarded by bisection in τ. An
+    element is finished when it moves by no more than 2⁻⁵² relative; the others go on without it.
+    One Newton step in the smaller mass ends the search.
     """
-    low, high = xp.zeros_like(q), xp.full_like(q, LARGEST_TILT)
     tilt = xp.clip(xp.sqrt(budget / (q * rest)), 1e-150, 2.0)
+    index = xp.arange(q.shape[0], dtype=xp.int64, device=device_of(q))
+    open_ = (index, tilt, xp.zeros_like(q), xp.full_like(q, LARGEST_TILT), q, rest, budget)
     for _ in range(BRACKET_STEPS):
-        gamma, y, d = _tilted_pair(xp, tilt, q, rest)
-        spent = kind.term(gamma, q, d) + kind.term(y, rest, -d)
-        low = xp.where(spent <= budget, tilt, low)
-        high = xp.where(spent > budget, tilt, high)
-        slope = (kind.slope(gamma / q) - kind.slope(y / rest)) * gamma * y
-        moved = _log_newton(xp, tilt, spent, budget, slope)
-        moved = xp.where((moved > low) & (moved < high), moved, 0.5 * (low + high))
-        done = xp.abs(moved - tilt) <= 2.0**-52 * tilt
-        tilt = moved
-        if not is_lazy(tilt) and bool(xp.all(done | (high - low <= 2.0**-52 * high))):
+        index, moved, low, high, *point = open_
+        moved, low, high = _bracket_step(xp, kind, moved, low, high, *point)
+        done = xp.abs(moved - open_[1]) <= 2.0**-52 * moved
+        done = done | (high - low <= 2.0**-52 * high)
+        if is_lazy(q):
+            return _polish(xp, kind, moved, q, rest, budget)
+        tilt = put(xp, tilt, index, moved)
+        going = xp.nonzero(~done)[0]
+        if going.shape[0] == 0:
             break
+        open_ = tuple(xp.take(v, going) for v in (index, moved, low, high, *point))
     return _polish(xp, kind, tilt, q, rest, budget)
+
+
+def _bracket_step(
+    xp: Any,
+    kind: Divergence,
+    tilt: Array,
+    low: Array,
+    high: Array,
+    q: Array,
+    rest: Array,
+    budget: Array,
+) -> tuple[Array, Array, Array]:
+    """Return the next tilt and the bracket that the present one leaves."""
+    gamma, y, d = _tilted_pair(xp, tilt, q, rest)
+    spent = kind.term(gamma, q, d) + kind.term(y, rest, -d)
+    low = xp.where(spent <= budget, tilt, low)
+    high = xp.where(spent > budget, tilt, high)
+    slope = (kind.slope(gamma / q) - kind.slope(y / rest)) * gamma * y
+    moved = _log_newton(xp, tilt, spent, budget, slope)
+    return xp.where((moved > low) & (moved < high), moved, 0.5 * (low + high)), low, high
 
 
 def _log_newton(xp: Any, tilt: Array, spent: Array, budget: Array, slope: Array) -> Array:
@@ -226,11 +248,18 @@ def _log_newton(xp: Any, tilt: Array, spent: Array, budget: Array, slope: Array)
 
 
 def _tilted_pair(xp: Any, tilt: Array, q: Array, rest: Array) -> tuple[Array, Array, Array]:
-    """Return γ, 1 − γ and γ − q of the tilt by τ ≥ 0, each with full relative accuracy."""
-    half, falling = xp.expm1(-0.5 * tilt), rest * xp.exp(-tilt)
-    total = q + falling
-    # γ − q = q(1−q)(1−e^{−τ})/(q + (1−q)e^{−τ})
-    return q / total, falling / total, -q * rest * (half * (half + 2.0)) / total
+    """Return γ, 1 − γ and γ − q of the tilt by τ ≥ 0, each with full relative accuracy.
+
+    The odds (1−γ)/γ = e^{−τ}(1−q)/q are built from two factors e^{−τ/2}: e^{−τ} itself would
+    underflow long before the odds do. Odds beyond the range of float64 leave γ at q.
+    """
+    half, root = xp.expm1(-0.5 * tilt), xp.exp(-0.5 * tilt)
+    odds = (rest * root / q) * root
+    reached = odds < math.inf
+    gamma = xp.where(reached, 1.0 / (1.0 + odds), q)
+    y = xp.where(reached, odds / (1.0 + odds), rest)
+    # γ − q = (1−q)(1 − e^{−τ})·γ
+    return gamma, y, -rest * (half * (half + 2.0)) * gamma
 
 
 def _polish(

@@ -37,7 +37,8 @@ def register(cls: type[Rule]) -> type[Rule]:
     return cls
 
 
-for _cls in (*TARGET_RULES, *CANDIDATE_RULES, *ACCEPT_SET_RULES):
+_CLASSES: list[type[Rule]] = [*TARGET_RULES, *CANDIDATE_RULES, *ACCEPT_SET_RULES]
+for _cls in _CLASSES:
     register(_cls)
 
 

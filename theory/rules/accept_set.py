@@ -112,4 +112,4 @@ class TopNDelta(AcceptSetRule):
         return verifier_mode(pair)
 
 
-ACCEPT_SET_RULES = [Typical, TopK, TopNDelta]
+ACCEPT_SET_RULES: list[type[AcceptSetRule]] = [Typical, TopK, TopNDelta]

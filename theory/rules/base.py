@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import array_api_compat
 
-from theory.arrays import Array, normalised_or, one_hot, quotient
+from theory.arrays import Array, device_of, normalised_or, one_hot, quotient
 from theory.law import OneStep, enumerated_law
 from theory.pair import Pair
 
@@ -113,12 +113,13 @@ class Rule(ABC):
 def _candidates(pair: Pair, n: Array | int) -> Array:
     """Validate candidate indices and bring them to ``[R]``."""
     xp = pair.xp
-    device = array_api_compat.device(pair.q)
+    device = device_of(pair.q)
     if not array_api_compat.is_array_api_obj(n):
         n = xp.asarray(n, device=device)
-    if not xp.isdtype(n.dtype, "integral"):
-        raise ValueError(f"n must hold integer token indices, got dtype {n.dtype}")
-    n = xp.reshape(xp.broadcast_to(xp.astype(n, xp.int64), pair.batch), (-1,))
+    index: Any = n
+    if not xp.isdtype(index.dtype, "integral"):
+        raise ValueError(f"n must hold integer token indices, got dtype {index.dtype}")
+    n = xp.reshape(xp.broadcast_to(xp.astype(index, xp.int64), pair.batch), (-1,))
     bad = (n < 0) | (n >= pair.vocabulary)
     if str(device) != "meta" and bool(xp.any(bad)):
         row = int(xp.argmax(xp.astype(bad, xp.int64)))

@@ -182,4 +182,4 @@ class TargetOnly(TargetOnlyRule):
         return Gamma(value, 1.0 - value)
 
 
-CANDIDATE_RULES = [Cactus, CactusExact, CactusTargetOnly, TargetOnly]
+CANDIDATE_RULES: list[type[Rule]] = [Cactus, CactusExact, CactusTargetOnly, TargetOnly]

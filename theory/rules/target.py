@@ -24,10 +24,10 @@ class SpS(TargetRule):
 
 
 def _kept_and_recovered(pair: Pair, kept: Array) -> Array:
-    """Return kept + R·norm((q−p)₊), R = 1 − Σ kept: what a rule emits that recovers as SpS does."""
-    xp = pair.xp
-    rejected = xp.sum(xp.maximum(pair.p - kept, 0.0), axis=-1, keepdims=True)
-    return kept + rejected * normalised_or(xp, xp.maximum(pair.q - pair.p, 0.0), pair.q)
+    """Return kept + R·norm((q−p)₊), R = Σ(p − kept): the output of a rule that recovers as SpS."""
+    xp, p, q = pair.xp, pair.p, pair.q
+    residual = pair.cached("residual", lambda: normalised_or(xp, xp.maximum(q - p, 0.0), q))
+    return kept + xp.sum(p - kept, axis=-1, keepdims=True) * residual
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ class Lenience(TargetRule):
 
     def target(self, pair: Pair) -> Array:
         xp = pair.xp
-        # q/l may overflow for a tiny l; p ≤ 1 caps what is needed of it.
-        raised = xp.where(pair.q > self.l, 1.0, xp.minimum(pair.q, self.l) / self.l)
-        return _kept_and_recovered(pair, xp.minimum(pair.p, raised))
+        # min(q, l)/l is q/l where that is below 1 and cannot overflow; p ≤ 1 needs no more of it.
+        return _kept_and_recovered(pair, xp.minimum(pair.p, xp.minimum(pair.q, self.l) / self.l))
 
 
 @dataclass(frozen=True)

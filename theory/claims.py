@@ -1,0 +1,137 @@
+"""The ledger of claims, run and printed: ``python -m theory.validate``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from theory.ledger import Claim, Outcome, load_claims
+
+SEED = 20_260_407
+
+
+def run_claim(claim: Claim) -> Outcome:
+    """Carry out the derivation and the check of one claim, reproducibly."""
+    start = time.perf_counter()
+    steps = tuple(claim.derive())
+    seed = np.random.SeedSequence([SEED, sum(map(ord, str(claim.number)))])
+    check = claim.check(np.random.default_rng(seed))
+    return Outcome(claim, steps, check, time.perf_counter() - start)
+
+
+def choose(claims: Sequence[Claim], wanted: Sequence[str]) -> list[Claim]:
+    """Return the claims with these numbers or names, all of them for an empty list.
+
+    Raises
+    ------
+    ValueError
+        For a number or name that is not in the ledger.
+    """
+    if not wanted:
+        return list(claims)
+    known = {str(c.number): c for c in claims} | {c.name: c for c in claims}
+    for word in wanted:
+        if word not in known:
+            close = difflib.get_close_matches(word, list(known), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"no claim {word!r} in the ledger{hint}")
+    return [known[word] for word in dict.fromkeys(wanted)]
+
+
+def as_record(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain data for JSON and for the tables of the documentation."""
+    claim, check = outcome.claim, outcome.check
+    return {
+        "number": claim.number,
+        "name": claim.name,
+        "statement": claim.statement,
+        "source": claim.source,
+        "verdict": outcome.verdict,
+        "expected": claim.expected,
+        "in_order": outcome.in_order,
+        "instead": claim.instead,
+        "notebook": claim.notebook,
+        "derivation": [asdict(step) for step in outcome.steps],
+        "check": _plain(asdict(check)),
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy scalars and arrays inside a structure into plain Python."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def ledger_table(records: Sequence[dict[str, Any]]) -> str:
+    """Return the ledger as a Markdown table: number, claim, verdict, evidence."""
+    lines = ["| # | claim | verdict | evidence |", "|---|---|---|---|"]
+    for record in records:
+        check = record["check"]
+        evidence = (
+            f"{len(record['derivation'])} steps; {check['method']}, "
+            f"{check['points']:,} points, largest deviation "
+            f"{check['largest_deviation']:.2g}"
+        )
+        text = record["statement"] + (
+            f" **Instead:** {record['instead']}" if record["instead"] else ""
+        )
+        lines.append(f"| {record['number']} | {text} | {record['verdict']} | {evidence} |")
+    return "\n".join(lines)
+
+
+def _line(outcome: Outcome) -> str:
+    claim, check = outcome.claim, outcome.check
+    mark = "" if outcome.in_order else f"   EXPECTED {claim.expected}"
+    held = sum(step.holds for step in outcome.steps)
+    return (
+        f"{claim.number!s:>3}  {claim.name:<28}{outcome.verdict:<10}"
+        f"{held}/{len(outcome.steps)} steps  {check.points:>9,} points  "
+        f"deviation {check.largest_deviation:8.1e}  {outcome.seconds:6.1f} s{mark}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the ledger or some of its claims; exit status 0 iff every verdict is the expected one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m theory.validate",
+        description="Derive and check the ledger of claims.",
+        epilog="example: python -m theory.validate 11 13 --json ledger.json",
+    )
+    parser.add_argument("claims", nargs="*", metavar="CLAIM", help="numbers or names; default all")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the ledger as JSON (- for stdout, and nothing else there)",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        chosen = choose(load_claims(), options.claims)
+    except ValueError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    talk = sys.stderr if options.json == "-" else sys.stdout
+    outcomes = []
+    for claim in chosen:
+        outcomes.append(run_claim(claim))
+        print(_line(outcomes[-1]), file=talk, flush=True)
+    text = json.dumps({"claims": [as_record(o) for o in outcomes]}, indent=2, ensure_ascii=False)
+    if options.json == "-":
+        print(text)
+    elif options.json:
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    return 0 if all(outcome.in_order for outcome in outcomes) else 1

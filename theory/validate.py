@@ -1,0 +1,8 @@
+"""``python -m theory.validate``: run the ledger of claims."""
+
+import sys
+
+from theory.claims import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,9 +1,9 @@
 """What a claim of the ledger is: a statement, a derivation, an independent check and a verdict.
 
 The verdict is computed, never typed: a claim is *proved* if every step of its derivation holds and
-its check found no deviation, *verified* if the check alone carries it, *refuted* if the check found
-a counterexample, and *broken* if anything that was expected to hold does not. The ledger is in order
-when each computed verdict is the expected one.
+its check found no deviation, *verified* if the check alone carries it, *refuted* if the check
+found a counterexample, and *broken* if anything that was expected to hold does not. The ledger is
+in order when each computed verdict is the expected one.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One module per claim: a sympy derivation that runs, and a check that shares no formula with it."""
+"""One module per claim: a derivation that runs, and a check that shares no formula with it."""

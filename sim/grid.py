@@ -38,7 +38,8 @@ def _spaced(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(f"{value:.4g}") for value in values)
 
 
-_BUDGETS = _spaced([0, *np.geomspace(1e-4, 3, 13)])
+# Round values, a factor of about two apart, with the paper's own 0.75 and 1.
+_BUDGETS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.75, 1.0, 2.0)
 _SHARES = _spaced(np.linspace(0, 1, 13))
 _SIGNED = _spaced(np.linspace(-1, 1, 13))
 _SQUARES = _spaced(np.linspace(0, 1, 13) ** 2)

@@ -34,8 +34,7 @@ from theory.tilting import piecewise, solve_bracketed, solve_kl
 BLOCK = 1 << 15  # elements per block on a CPU: every temporary stays in the second-level cache
 
 
-SMALLEST = 5e-324
-HUGE = 1e300
+SMALLEST = 5e-324  # the smallest positive float64
 
 
 class Gamma(NamedTuple):
@@ -230,10 +229,11 @@ def _root_scipy(
 
 def _square_root_form(xp: Any, q: Array, rest: Array, scaled: Array) -> tuple[Array, Array]:
     """Return γ = q + √(s·q(1−q)) and 1 − γ = (1−q)((1−q) − s·q)/((1−q) + √…), capped at 1."""
-    # A budget of inf costs nothing where q = 0; the cap makes every finite stand-in equal.
-    bonus = xp.minimum(xp.sqrt(xp.minimum(scaled, HUGE) * q * rest), 2.0)
-    room = xp.maximum(rest - xp.minimum(scaled, HUGE) * q, 0.0)
-    complement = rest * (room / xp.maximum(rest + bonus, SMALLEST))
+    bonus = xp.sqrt(scaled * q * rest)
+    raised = bonus > 0  # False for NaN: an infinite budget adds nothing where q is 0 or 1
+    bonus = xp.where(raised, bonus, 0.0)
+    room = xp.maximum(rest - scaled * q, 0.0)
+    complement = xp.where(raised, rest * (room / xp.maximum(rest + bonus, SMALLEST)), rest)
     return xp.minimum(q + bonus, 1.0), complement
 
 

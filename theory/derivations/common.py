@@ -1,0 +1,118 @@
+"""What the derivations share: symbolic generators, two decisions, and rows aimed at extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import sympy
+
+import theory
+from theory.rules import Rule
+
+Rows = np.ndarray[Any, np.dtype[np.float64]]
+
+t = sympy.Symbol("t", positive=True)
+
+# The textbook generators f(t), written from their definitions. Total variation, the only one that
+# is not smooth, is treated by its own argument wherever it occurs.
+GENERATORS: dict[str, Any] = {
+    "kl": t * sympy.log(t),
+    "reverse_kl": -sympy.log(t),
+    "pearson_chi2": (t - 1) ** 2,
+    "squared_hellinger": (sympy.sqrt(t) - 1) ** 2 / 2,
+    "jensen_shannon": (t * sympy.log(t) - (t + 1) * sympy.log((t + 1) / 2)) / 2,
+}
+
+
+def vanishes(expression: Any) -> bool:
+    """Say whether an expression simplifies to zero."""
+    return bool(sympy.simplify(sympy.piecewise_fold(expression)) == 0)
+
+
+def is_convex(f: Any) -> bool:
+    """Say whether f″(t) > 0 for every t > 0 follows from the assumptions."""
+    return bool(sympy.simplify(sympy.diff(f, t, 2)).is_positive)
+
+
+def in_every_order(expression: Any, symbols: tuple[Any, ...], decide: Any) -> bool:
+    """Decide a statement with minima, maxima and moduli of non-negative symbols in every order.
+
+    Each order x₁ ≤ x₂ ≤ … is written with non-negative gaps, x₂ = x₁ + gap and so on; then every
+    difference has a known sign and the expression is a polynomial. ``decide`` is applied to it.
+    """
+    gaps = sympy.symbols(f"gap0:{len(symbols)}", nonnegative=True)
+    for order in _permutations(symbols):
+        running, values = sympy.Integer(0), {}
+        for symbol, gap in zip(order, gaps):
+            running = running + gap
+            values[symbol] = running
+        if not decide(sympy.expand(expression.subs(values, simultaneous=True))):
+            return False
+    return True
+
+
+def _permutations(symbols: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    if not symbols:
+        yield ()
+    for i, first in enumerate(symbols):
+        for rest in _permutations(symbols[:i] + symbols[i + 1 :]):
+            yield (first, *rest)
+
+
+def extreme_pairs(rng: np.random.Generator, count: int, size: int) -> tuple[Rows, Rows]:
+    """Return ``count`` draft and verifier rows of ``size`` tokens, many of them extreme.
+
+    Flat and peaked rows, nearly equal rows, rows with different supports, one-hots, and the
+    verifier's probabilities in reverse.
+    """
+    sharpness = rng.choice([0.05, 0.3, 1.0, 10.0], size=(2, count, 1))
+    p, q = _normalised(rng.gamma(np.broadcast_to(sharpness, (2, count, size))) + 1e-300)
+    shape = rng.integers(0, 6, size=count)[:, None]
+    noise = np.exp(rng.normal(size=(count, size)) * 10.0 ** rng.uniform(-8, 0, size=(count, 1)))
+    p = np.where(shape == 1, q * noise, p)
+    p = np.where(shape == 2, _cut(rng, p), p)
+    q = np.where((shape == 2) | (shape == 3), _cut(rng, q), q)
+    one_hot = np.eye(size)[rng.integers(size, size=count)]
+    p = np.where(shape == 4, one_hot, p)
+    p = np.where(shape == 5, q[:, ::-1], p)
+    return _normalised(p), _normalised(q)
+
+
+def _normalised(rows: Any) -> Any:
+    return rows / rows.sum(axis=-1, keepdims=True)
+
+
+def _cut(rng: np.random.Generator, rows: Rows) -> Rows:
+    """Drop about a third of the tokens of each row, never its largest."""
+    keep = (rng.random(rows.shape) < 0.67) | (rows == rows.max(axis=-1, keepdims=True))
+    return np.where(keep, rows, 0.0)
+
+
+def law_by_definition(rule: Rule, p: Rows, q: Rows) -> tuple[Rows, Rows]:
+    """Return acceptance Σ p b and output p b + Σ p_n(1−b_n) g⁽ⁿ⁾, candidate by candidate.
+
+    Only the acceptance and recovery that a sampler would use enter, never a closed law.
+    """
+    accepted = p * rule.accept_prob(p, q)
+    output = accepted.copy()
+    for n in range(p.shape[-1]):
+        output += (p - accepted)[..., n : n + 1] * rule.recovery(p, q, n)
+    return accepted.sum(axis=-1), output
+
+
+def admissible_rules(values: tuple[float, ...]) -> list[tuple[str, float | None, Rule]]:
+    """Return every registered rule at each of the values that it admits."""
+    found: list[tuple[str, float | None, Rule]] = []
+    for name, kind in theory.RULES.items():
+        if kind.parameter is None:
+            found.append((name, None, theory.make_rule(name)))
+            continue
+        for value in values:
+            try:
+                rule = theory.make_rule(name, **{kind.parameter: value})
+            except ValueError:
+                continue
+            found.append((name, value, rule))
+    return found

@@ -1,0 +1,219 @@
+"""Measure every rule on a recorded trace: acceptance against divergence, with standard errors.
+
+    python -m real_models.measure traces/smollm2-skip3 --out results/smollm2-skip3
+
+The table, the pictures and the report are those of `python -m sim.sweep`; a pair is a sampling
+setting, and standard errors are clustered by prompt.
+"""
+
+import argparse
+import json
+import math
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from real_models.distributions import SamplingSettings
+from real_models.errors import UserError
+from real_models.files import write_whole
+from real_models.headlines import headlines, jsonable, sentences
+from real_models.loading import resolve_device
+from real_models.parts import Part, Recipe, make_parts, measure_part, trace_digest
+from real_models.tables import Results
+from real_models.trace import Trace, open_trace
+from sim.commandline import Parser, parse_rules, parse_values, run_command
+from sim.engine import backend_context, check_backend, run_cells
+from sim.grid import Setting, settings
+from sim.manifest import code_digest, make_manifest, versions
+from sim.outputs import write_outputs
+from theory import RULES
+
+__all__ = ["DEFAULT_SETTINGS", "main"]
+
+DEFAULT_SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
+_ROOMS = ("theory", "sim", "real_models")
+_PARTS = ".cells"
+_OWNER = "trace.json"
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_EXAMPLE = """examples:
+  python -m real_models.measure traces/smollm2-skip3 --out results/smollm2-skip3
+  python -m real_models.measure traces/smollm2-skip3 --settings "T=1" "T=0.6 top-p 0.95 top-k 20" \\
+      --rules sps cactus lenience frontier --values cactus=0.01,0.1,1 --memory-limit 512MiB
+
+rules: {rules}
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command line asks for, checked."""
+
+    trace: Trace
+    settings: tuple[Setting, ...]
+    recipe: Recipe
+    parts: dict[str, tuple[Part, tuple[Setting, ...]]]
+    jobs: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns its exit status: 0, 2 for bad arguments, 130 if interrupted."""
+    return run_command(_parser(), _plan, _work, arguments)
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes, like 268435456, 256MiB or 1.5GiB; UserError for anything else or 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    size = float(match[1]) * _UNITS.get(match[2].upper(), math.nan) if match else math.nan
+    if not (1 <= size < math.inf):
+        raise UserError(f"--memory-limit {text!r} is not a size like 512MiB or 2GiB")
+    return int(size)
+
+
+def _parser() -> Parser:
+    example = _EXAMPLE.format(rules=", ".join(RULES))
+    parser = Parser("real_models.measure", description=__doc__, epilog=example)
+    add = parser.add_argument
+    add("trace", type=Path, metavar="TRACE", help="folder written by real_models.record")
+    add("--rules", nargs="+", default=list(RULES), help="rule names (default: all)")
+    add("--values", nargs="+", default=[], metavar="[RULE=]VALUE[,VALUE…]",
+        help="parameter values, of all rules or of one (default: 13 or more of each)")  # fmt: skip
+    add("--settings", nargs="+", default=list(DEFAULT_SETTINGS), metavar="SETTING",
+        help=f"of both models (default: {' and '.join(map(repr, DEFAULT_SETTINGS))})")  # fmt: skip
+    add("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
+    add("--memory-limit", metavar="SIZE",
+        help="for the arrays of each process (default: 1GiB, 8GiB on a CUDA device)")  # fmt: skip
+    add("--jobs", type=int, help="processes; -1 is all cores (default: -1, 1 on a CUDA device)")
+    add("--backend", default="loky", help="joblib backend: loky, threading, dask, …")
+    add("--scheduler", help="address of the dask scheduler, for example tcp://…:8786")
+    add("--out", type=Path, default=Path("results/measure"), help="folder for the results")
+    add("--resume", action="store_true", help="keep the parts that an interrupted run finished")
+    add("--json", action="store_true", help="print one JSON document and nothing else")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """Check every argument and the whole trace, its digests included."""
+    if options.jobs == 0:
+        raise UserError("--jobs must not be 0; -1 is all cores")
+    check_backend(options.backend, options.scheduler)
+    rules = parse_rules(options.rules)
+    chosen = settings(rules, parse_values(options.values, rules))
+    samplings = tuple(SamplingSettings.parse(text) for text in options.settings)
+    if len(set(samplings)) < len(samplings):
+        raise UserError("--settings: a sampling setting was given twice")
+    device = resolve_device(options.device)
+    limit = parse_bytes(options.memory_limit or ("1GiB" if device.type == "cpu" else "8GiB"))
+    recipe = Recipe(samplings, str(device), limit)
+    trace = open_trace(options.trace)
+    if not trace.chunks:
+        raise UserError(f"{options.trace} holds no finished prompt yet")
+    if options.resume:
+        _check_owner(options.out, trace)
+    options.out.mkdir(parents=True, exist_ok=True)
+    jobs = options.jobs or (-1 if device.type == "cpu" else 1)
+    return Plan(trace, chosen, recipe, make_parts(trace, recipe, chosen), jobs)
+
+
+def _work(options: argparse.Namespace, plan: Plan) -> None:
+    started = time.perf_counter()
+    _own(options.out, plan.trace, options.resume)
+    with backend_context(options.backend, options.scheduler):
+        frames = run_cells(
+            measure_part,
+            plan.parts,
+            options.out / _PARTS,
+            jobs=plan.jobs,
+            resume=True,  # _own has emptied the folder where nothing is to be kept
+            stamp=json.dumps([versions("torch", "transformers"), code_digest(*_ROOMS)]),
+            label="measure",
+        )
+    header = plan.trace.header
+    results = Results(frames, plan.settings, header.pair, header.vocabulary)
+    table = results.table()
+    more = {"groups.parquet": results.groups(), "quantiles.parquet": results.quantiles()}
+    for name, frame in more.items():
+        frame.to_parquet(options.out / name, index=False)
+    manifest = _manifest(options, plan, time.perf_counter() - started)
+    title = f"{header.pair}: {plan.trace.positions} recorded positions, every rule measured exactly"
+    files, summary = write_outputs(options.out, table, results.frontier(), manifest, title)
+    files |= {name: options.out / name for name in more}
+    _tell(options, files, summary, headlines(table), manifest)
+
+
+def _check_owner(out: Path, trace: Trace) -> None:
+    """Raise UserError where the parts in a folder are those of another trace."""
+    path = out / _PARTS / _OWNER
+    if path.is_file() and json.loads(path.read_text())["trace"] != trace_digest(trace):
+        raise UserError(
+            f"--resume: {out} holds parts of another recording than {trace.folder}; "
+            "give another --out, or measure afresh without --resume"
+        )
+
+
+def _own(out: Path, trace: Trace, resume: bool) -> None:
+    """Note whose parts the folder is for; without `resume` drop those that are there."""
+    folder = out / _PARTS
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    owner = json.dumps({"trace": trace_digest(trace)}).encode()
+    write_whole(folder / _OWNER, lambda file: file.write(owner))
+
+
+def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[str, Any]:
+    """What was measured, by which command and code, and how long it took."""
+    trace = plan.trace
+    kept = ("rules", "values", "settings", "backend")
+    arguments = {"trace": str(options.trace), **{name: getattr(options, name) for name in kept}}
+    arguments |= {"device": plan.recipe.device, "memory_limit": plan.recipe.memory_limit}
+    recorded = {
+        "sha256": trace_digest(trace),
+        "verifier": trace.header.verifier,
+        "draft": trace.header.draft,
+        "contexts": trace.header.contexts,
+        "prompts": len(trace.chunks),
+        "prompts_asked_for": trace.header.prompts,
+        "positions": trace.positions,
+    }
+    arguments["jobs"] = plan.jobs
+    manifest = make_manifest("real_models.measure", arguments, seconds, trace=recorded)
+    return manifest | {
+        "versions": versions("torch", "transformers"),
+        "code": code_digest(*_ROOMS),
+    }
+
+
+def _tell(
+    options: argparse.Namespace,
+    files: dict[str, Path],
+    summary: pd.DataFrame,
+    told: list[dict[str, Any]],
+    manifest: dict[str, Any],
+) -> None:
+    paths = {name: str(path) for name, path in files.items()}
+    if options.json:
+        records = json.loads(summary.reset_index().to_json(orient="records", double_precision=15))
+        document = {"files": paths, "headlines": told, "summary": records, "manifest": manifest}
+        json.dump(jsonable(document), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+        print()
+        return
+    trace = manifest["trace"]
+    print(f"{trace['positions']} positions of {trace['prompts']} prompts; ± one standard error")
+    if trace["prompts"] < trace["prompts_asked_for"]:
+        print(f"The trace is not finished: {trace['prompts_asked_for']} prompts were asked for.")
+    for facts in told:
+        print("\n" + "\n".join(sentences(facts)))
+    print(f"\nMeasured in {manifest['wall_seconds']:.1f} s. Written:")
+    for path in paths.values():
+        print(f"  {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The parts of a measurement: one prompt of a trace under one sampling setting each.
+
+A part is a pure function of recorded logits and settings; it is computed by `measure_part`, kept on
+disk when finished, and never computed again by a run that is resumed.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from real_models.distributions import SamplingSettings
+from real_models.stored import MEASURES, StoredFrontier, StoredTradeoff
+from real_models.trace import Chunk, Trace
+from sim.engine import Frames
+from sim.grid import Setting
+from theory import Pair
+
+__all__ = ["Part", "Recipe", "make_parts", "measure_part", "trace_digest"]
+
+# float64 arrays alive at once, for a read batch [rows, V] (distributions before and after filters,
+# and what the filters sort) and for a batch of rules [rows, tokens in the support].
+_READ_ARRAYS = 24
+_RULE_ARRAYS = 64
+# Entries of a batch of rules on a CPU: larger temporaries leave the cache.
+_CACHE_ENTRIES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Under which sampling settings, on which device and in how much memory to measure.
+
+    memory_limit : bytes for the arrays of one batch, at least one position; it does not show in the
+    results beyond rounding.
+    """
+
+    samplings: tuple[SamplingSettings, ...]
+    device: str
+    memory_limit: int
+
+    @property
+    def labels(self) -> list[str]:
+        """The sampling settings as people write them."""
+        return [sampling.label for sampling in self.samplings]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The positions of one prompt under one sampling setting.
+
+    Its text names everything that decides the results and nothing else: parts of equal text are
+    the same part, wherever the trace lies and however it is batched.
+    """
+
+    digest: str
+    sampling: SamplingSettings
+    device: str
+    chunk: Chunk = field(repr=False)
+    memory_limit: int = field(repr=False)
+
+
+def trace_digest(trace: Trace) -> str:
+    """The digest that distinguishes one recording from another, whatever is finished of it."""
+    return hashlib.sha256(trace.header.to_bytes()).hexdigest()
+
+
+def make_parts(
+    trace: Trace, recipe: Recipe, settings: Sequence[Setting]
+) -> dict[str, tuple[Part, tuple[Setting, ...]]]:
+    """All parts by name, prompt by prompt, each with the rules and values to measure."""
+    header, device = trace.header.to_bytes(), torch.device(recipe.device).type
+    parts = {}
+    for chunk in trace.chunks:
+        # The index line is sealed with the header and holds the digests of the chunk's files.
+        digest = hashlib.sha256(chunk.entry.to_line(header)).hexdigest()
+        for sampling in recipe.samplings:
+            name = f"{chunk.entry.chunk:05d}-{sampling.label.replace(' ', '-')}"
+            part = Part(digest, sampling, device, chunk, recipe.memory_limit)
+            parts[name] = (part, tuple(settings))
+    return parts
+
+
+def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
+    """Measure every setting at every position of a part, exactly.
+
+    Three frames in the order of the positions: "positions" (sampling, prompt, domain, position: one
+    row each), "measured" (MEASURES: one row per position and setting, settings in their order) and
+    "frontier" (as in StoredFrontier).
+    """
+    entry = part.chunk.entry
+    tradeoff = StoredTradeoff(settings, "", part.sampling.label, part.chunk.header.vocabulary)
+    corpus, pieces = StoredFrontier("kl"), []
+    for pair in _pairs(part):
+        measured = tradeoff.measure(pair)
+        # [measures, settings, R] → [R, settings, measures]
+        pieces.append(np.stack([measured[name] for name in MEASURES]).transpose(2, 1, 0))
+        corpus.add(pair)
+    results = np.concatenate(pieces).reshape(-1, len(MEASURES))
+    labels = {
+        "sampling": part.sampling.label,
+        "prompt": entry.prompt_id,
+        "domain": entry.domain,
+        "position": np.arange(entry.positions),
+    }
+    return {
+        "positions": pd.DataFrame(labels),
+        "measured": pd.DataFrame(results, columns=list(MEASURES)),
+        "frontier": corpus.to_frame(),
+    }
+
+
+def _pairs(part: Part) -> Iterator[Pair]:
+    """The positions of a part in order, as prepared pairs of bounded size."""
+    for rows in _rows(part):
+        support = int(((rows["p"] > 0) | (rows["q"] > 0)).sum(-1).max())
+        entries = part.memory_limit // (8 * _RULE_ARRAYS)
+        if part.device == "cpu":
+            entries, rows = min(entries, _CACHE_ENTRIES), native(rows)
+        step = max(1, entries // support)
+        for start in range(0, len(rows["p"]), step):
+            batch = {name: values[start : start + step] for name, values in rows.items()}
+            yield Pair.prepare(**batch)
+
+
+def native(rows: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """The same memory as numpy arrays.
+
+    A thread that works on rows in its own cache takes half the time in numpy that it takes in
+    torch, whose strength is long arrays and other devices.
+    """
+    return {name: values.numpy() for name, values in rows.items()}
+
+
+def _rows(part: Part) -> Iterator[Mapping[str, torch.Tensor]]:
+    """Draft and verifier rows p, q [R, V] of a part; p_raw, q_raw where filters change them."""
+    chunk, plain = part.chunk, SamplingSettings()
+    step = max(1, part.memory_limit // (8 * chunk.header.vocabulary * _READ_ARRAYS))
+    for start in range(0, chunk.positions, step):
+        rows = {}
+        for letter, model in (("p", "draft"), ("q", "verifier")):
+            logits = chunk.logits(model, start, start + step).to(part.device)
+            rows[letter] = part.sampling.probabilities(logits, name=f"{model} logits")
+            if part.sampling != plain:
+                rows[f"{letter}_raw"] = plain.probabilities(logits, name=f"{model} logits")
+        yield rows

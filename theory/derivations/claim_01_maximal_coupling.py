@@ -122,7 +122,7 @@ def check(rng: np.random.Generator) -> Check:
     rules = [r for r in admissible_rules(VALUES) if isinstance(r[2], TargetRule)]
     worst, where, points = 0.0, {}, 0
     for size in (2, 3, 5):
-        p, q = extreme_pairs(rng, 12, size)
+        p, q = extreme_pairs(rng, 8, size)
         for name, value, rule in rules:
             acceptance, output = law_by_definition(rule, p, q)
             law = theory.one_step(rule, p, q)

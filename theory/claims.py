@@ -17,6 +17,7 @@ import numpy as np
 from theory.ledger import Claim, Outcome, load_claims
 
 SEED = 20_260_407
+MARKERS = ("<!-- ledger -->", "<!-- end of ledger -->")
 
 
 def run_claim(claim: Claim) -> Outcome:
@@ -94,6 +95,23 @@ def ledger_table(records: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def update_table(document: Path, records: Sequence[dict[str, Any]]) -> None:
+    """Rewrite the ledger between the two markers of a Markdown document.
+
+    Raises
+    ------
+    ValueError
+        If the document lacks the markers.
+    """
+    text = document.read_text(encoding="utf-8")
+    before, opening, rest = text.partition(MARKERS[0])
+    _, closing, after = rest.partition(MARKERS[1])
+    if not opening or not closing:
+        raise ValueError(f"{document} lacks the markers {MARKERS[0]} … {MARKERS[1]}")
+    table = f"{before}{opening}\n{ledger_table(records)}\n{closing}{after}"
+    document.write_text(table, encoding="utf-8")
+
+
 def _line(outcome: Outcome) -> str:
     claim, check = outcome.claim, outcome.check
     mark = "" if outcome.in_order else f"   EXPECTED {claim.expected}"
@@ -118,6 +136,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="write the ledger as JSON (- for stdout, and nothing else there)",
     )
+    parser.add_argument(
+        "--table",
+        metavar="FILE",
+        type=Path,
+        help="rewrite the ledger's table in a Markdown file, between its markers",
+    )
     options = parser.parse_args(arguments)
     try:
         chosen = choose(load_claims(), options.claims)
@@ -129,9 +153,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for claim in chosen:
         outcomes.append(run_claim(claim))
         print(_line(outcomes[-1]), file=talk, flush=True)
-    text = json.dumps({"claims": [as_record(o) for o in outcomes]}, indent=2, ensure_ascii=False)
-    if options.json == "-":
-        print(text)
-    elif options.json:
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    _publish([as_record(outcome) for outcome in outcomes], options.json, options.table)
     return 0 if all(outcome.in_order for outcome in outcomes) else 1
+
+
+def _publish(records: list[dict[str, Any]], target: str | None, table: Path | None) -> None:
+    """Write the ledger as JSON to a file or standard output, and as a table into a document."""
+    text = json.dumps({"claims": records}, indent=2, ensure_ascii=False)
+    if target == "-":
+        print(text)
+    elif target:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+    if table:
+        update_table(table, records)

@@ -28,24 +28,21 @@ from theory.arrays import (
     quotient,
 )
 
+NEAR = 0.25  # below |h/q − 1| = NEAR the textbook formulas cancel and a series takes over
 
-def log1p_remainder(xp: Any, u: Array) -> Array:
-    r"""Return :math:`\log(1+u) - u` for u ≥ −1 to a few units in the last place.
 
-    Below |u| = 1/4 the series :math:`\log(1+u) = 2\,\mathrm{artanh}(w)`, w = u/(2+u), is subtracted
-    term by term: :math:`-2w^2/(1-w) + 2(w^3/3 + w^5/5 + \dots)`; its tail is below 2⁻⁵³ relative.
+def log1p_remainder(u: Array) -> Array:
+    r"""Return :math:`\log(1+u) - u` for |u| ≤ NEAR to a few units in the last place.
+
+    The series :math:`\log(1+u) = 2\,\mathrm{artanh}(w)`, w = u/(2+u), is subtracted term by term:
+    :math:`-2w^2/(1-w) + 2(w^3/3 + w^5/5 + \dots)`; what is left out is below 2⁻⁵³ relative.
     """
-    small = xp.abs(u) < 0.25
-    near = xp.where(small, u, 0.0)
-    w = near / (2.0 + near)
+    w = u / (2.0 + u)
     square = w * w
-    series = square * 0.0 + 1.0 / 19.0
-    for k in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0):
-        series = series * square + 1.0 / k
-    close = 2.0 * square * (w * series - 1.0 / (1.0 - w))
-    with np.errstate(divide="ignore"):
-        far = xp.log1p(xp.where(small, 0.0, u)) - u
-    return xp.where(small, close, far)
+    series = square * (1.0 / 19.0)
+    for k in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0):
+        series = (series + 1.0 / k) * square
+    return 2.0 * square * (w * (series + 1.0 / 3.0) - 1.0 / (1.0 - w))
 
 
 @dataclass(frozen=True)
@@ -67,17 +64,32 @@ class Divergence:
         """
         xp = namespace(h, q)
         d = h - q if difference is None else difference
+        if not is_lazy(h) and bool(xp.all(h > 0)) and bool(xp.all(q > 0)):
+            return self._inside(xp, h, q, d)
         safe_q, safe_h = xp.where(q > 0, q, 1.0), xp.where(h > 0, h, 1.0)
         inside = (q > 0) & (h > 0)
         d = xp.where(inside, d, 0.0)
         safe_h = xp.where(inside, safe_h, safe_q)
-        with np.errstate(over="ignore", under="ignore"):
-            value = self._term(xp, safe_h, safe_q, d, d / safe_q)
+        value = self._inside(xp, safe_h, safe_q, d)
         value = xp.where((h == 0) & (q > 0), price_of(xp, q, self.at_zero), value)
         return xp.where((q == 0) & (h > 0), price_of(xp, h, self.recession), value)
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
-        """Return q·f̃(h/q) for h, q > 0, given d = h − q and u = d/q."""
+    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        """Choose, for h, q > 0, between the series near h = q and the textbook formula."""
+        with np.errstate(over="ignore", under="ignore"):
+            u = d / q
+            return xp.where(
+                xp.abs(u) < NEAR,
+                self._near(xp, q, xp.clip(u, -NEAR, NEAR)),
+                self._far(xp, h, q, d),
+            )
+
+    def _near(self, xp: Any, q: Array, u: Array) -> Array:
+        """Return q·f̃(1+u) for |u| ≤ NEAR, without cancellation."""
+        raise NotImplementedError
+
+    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        """Return q·f̃(h/q) for h, q > 0 away from h = q, given d = h − q."""
         raise NotImplementedError
 
     def slope(self, t: Array) -> Array:
@@ -128,11 +140,11 @@ class KL(Divergence):
     def generator(self, t: Array) -> Array:
         return t * namespace(t).log(t)
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
-        near = xp.abs(u) < 0.25
-        v = xp.where(near, u, 0.0)
-        close = q * ((1.0 + v) * log1p_remainder(xp, v) + v * v)
-        return xp.where(near, close, h * _log_ratio(xp, h, q) - d)
+    def _near(self, xp: Any, q: Array, u: Array) -> Array:
+        return q * ((1.0 + u) * log1p_remainder(u) + u * u)
+
+    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        return h * _log_ratio(xp, h, q) - d
 
     def slope(self, t: Array) -> Array:
         return _log(t)
@@ -149,10 +161,11 @@ class ReverseKL(Divergence):
     def generator(self, t: Array) -> Array:
         return -namespace(t).log(t)
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
-        near = xp.abs(u) < 0.25
-        close = -q * log1p_remainder(xp, xp.where(near, u, 0.0))
-        return xp.where(near, close, d - q * _log_ratio(xp, h, q))
+    def _near(self, xp: Any, q: Array, u: Array) -> Array:
+        return -q * log1p_remainder(u)
+
+    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        return d - q * _log_ratio(xp, h, q)
 
     def slope(self, t: Array) -> Array:
         return 1.0 - quotient(namespace(t), 1.0, t, math.inf)
@@ -169,8 +182,9 @@ class PearsonChi2(Divergence):
     def generator(self, t: Array) -> Array:
         return (t - 1.0) ** 2
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
-        return d * u
+    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        with np.errstate(over="ignore", under="ignore"):
+            return d * (d / q)
 
     def slope(self, t: Array) -> Array:
         return 2.0 * (t - 1.0)
@@ -187,7 +201,7 @@ class TotalVariation(Divergence):
     def generator(self, t: Array) -> Array:
         return 0.5 * namespace(t).abs(t - 1.0)
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
+    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
         return 0.5 * xp.abs(d)
 
     def slope(self, t: Array) -> Array:
@@ -205,7 +219,7 @@ class SquaredHellinger(Divergence):
     def generator(self, t: Array) -> Array:
         return 0.5 * (namespace(t).sqrt(t) - 1.0) ** 2
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
+    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
         root = d / (xp.sqrt(h) + xp.sqrt(q))
         return 0.5 * root * root
 
@@ -226,21 +240,17 @@ class JensenShannon(Divergence):
         xp = namespace(t)
         return 0.5 * (t * xp.log(t) - (t + 1.0) * xp.log(0.5 * (t + 1.0)))
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
-        near = xp.abs(u) < 0.25
-        v = xp.where(near, u, 0.0)
-        close = (
-            0.5
-            * q
-            * (
-                (1.0 + v) * log1p_remainder(xp, v)
-                - (2.0 + v) * log1p_remainder(xp, 0.5 * v)
-                + 0.5 * v * v
-            )
-        )
+    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        # With m = (h+q)/2 and v = (h−q)/(h+q) the summand is ½m(2v·artanh v + log(1−v²)), which
+        # loses one bit at most; near |v| = 1 the textbook formula is the accurate one.
+        v = d / (h + q)
+        near = xp.clip(v, -0.5, 0.5)
+        close = 0.25 * (h + q) * (2.0 * near * xp.atanh(near) + xp.log1p(-near * near))
+        return xp.where(xp.abs(v) < 0.5, close, self._far(xp, h, q, d))
+
+    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
         middle = 0.5 * (h + q)
-        far = 0.5 * (h * _log_ratio(xp, h, middle) + q * _log_ratio(xp, q, middle))
-        return xp.where(near, close, far)
+        return 0.5 * (h * _log_ratio(xp, h, middle) + q * _log_ratio(xp, q, middle))
 
     def slope(self, t: Array) -> Array:
         # ½ log(2t/(1+t)); written with 1/t so that t = inf gives its limit ½ log 2.
@@ -279,14 +289,15 @@ class Power(Divergence):
     def generator(self, t: Array) -> Array:
         return (t**self.order - 1.0 - self.order * (t - 1.0)) / (self.order * (self.order - 1.0))
 
-    def _term(self, xp: Any, h: Array, q: Array, d: Array, u: Array) -> Array:
+    def _near(self, xp: Any, q: Array, u: Array) -> Array:
         a = self.order
-        near = xp.abs(u) < 0.25
-        v = xp.where(near, u, 0.0)
-        s = a * xp.log1p(v)
-        close = q * (_expm1_remainder(xp, s) + a * log1p_remainder(xp, v))
-        far = q * (xp.exp(a * _log_ratio(xp, h, q)) - 1.0) - a * d
-        return xp.where(near, close, far) / (a * (a - 1.0))
+        return (
+            q * (_expm1_remainder(xp, a * xp.log1p(u)) + a * log1p_remainder(u)) / (a * (a - 1.0))
+        )
+
+    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
+        a = self.order
+        return (q * (xp.exp(a * _log_ratio(xp, h, q)) - 1.0) - a * d) / (a * (a - 1.0))
 
     def slope(self, t: Array) -> Array:
         xp, b = namespace(t), self.order - 1.0

@@ -80,6 +80,8 @@ BREAKAGES = [
     (1, "theory.rules.base.coupled_accept", _scaled(0.9)),
     (2, "theory.divergences.KL._term", _kl_with_swapped_arguments),
     (2, "theory.candidate_target", _replaced_by(_unscaled_target)),
+    (2, "theory.divergences.JensenShannon.slope", _scaled(2.0)),
+    (2, "theory.optimum._cost_of_certainty", _scaled(2.0)),
     (3, "theory.law._received", _scaled(2.0)),
     (4, "theory.pair.Pair.verifier_entropy", _negated_property),
     (5, "theory.divergences.KL._term", _kl_with_swapped_arguments),

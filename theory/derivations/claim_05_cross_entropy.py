@@ -115,10 +115,20 @@ def _one_hot_error(q: Any) -> Any:
 
 
 def _cheapest_error(q: Any) -> float:
-    """Return the error of −log max q as the least cross-entropy of any distribution."""
-    surprise = -np.log(q[q > 0])
+    """Return the error of −log max q as the least cross-entropy, found by a linear programme.
+
+    The programme's solution is also what typical acceptance recovers from.
+    """
+    support = np.flatnonzero(q > 0)
+    surprise = -np.log(q[support])
     found: Any = linprog(surprise, A_eq=np.ones((1, surprise.size)), b_eq=[1.0])
-    return abs(float(found.fun) - float(surprise.min())) if found.success else float("inf")
+    if not found.success:
+        return float("inf")
+    cheapest = np.zeros_like(q)
+    cheapest[support] = found.x
+    recovered = theory.make_rule("typical").recovery(q, q, 0)
+    off = abs(float(found.fun) - float(surprise.min()))
+    return max(off, float(np.max(np.abs(recovered - cheapest))))
 
 
 def _entropy_lost(rng: np.random.Generator) -> dict[str, float]:

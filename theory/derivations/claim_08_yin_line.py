@@ -66,7 +66,42 @@ def derive() -> list[Step]:
             "α|p − q|: with a maximal coupling it traces the whole line.",
             vanishes((q + gap) - mixed - kept[0]) and vanishes(mixed - q - kept[1]),
         ),
+        _raised_acceptance(),
     ]
+
+
+def _raised_acceptance() -> Step:
+    """Rules that accept more than strict sampling and recover as it does."""
+    p, gap, more, s = sympy.symbols("p g k s", nonnegative=True)
+    share = s / (1 + s)  # R/TV(p, q), any number in [0, 1]
+    donor = [sympy.Min(gap, more), gap - sympy.Min(gap, more)]  # o − q and p − o at p = q + gap
+    receiver = p + share * gap  # at q = p + gap
+    return Step(
+        "A rule that accepts at least as often as strict sampling and keeps its residual is on the "
+        "line: it keeps k with min(p, q) ≤ k ≤ p, so R ≤ TV(p, q), and p + (R/TV)(q − p) where "
+        "p < q. Lenience and EARS are of this kind.",
+        all(in_every_order(part, (gap, more), lambda x: bool(x.is_nonnegative)) for part in donor)
+        and bool(sympy.simplify(receiver - p).is_nonnegative)
+        and bool(sympy.simplify(p + gap - receiver).is_nonnegative),
+    )
+
+
+def _published_error(rng: np.random.Generator) -> float:
+    """Return the error of the laws built from the published acceptance and the strict residual."""
+    p, q = extreme_pairs(rng, 200, 5)
+    residual = np.maximum(q - p, 0.0)
+    total = residual.sum(axis=-1, keepdims=True)
+    residual = np.where(total > 0, residual / np.where(total > 0, total, 1.0), q)
+    ratio = np.where(p > 0, q / np.where(p > 0, p, 1.0), 1.0)
+    slack, worst = 1.0 - q.max(axis=-1, keepdims=True), 0.0
+    for x in (0.2, 0.6, 1.0):
+        accept = {("lenience", "l"): ratio / x, ("ears", "tau"): ratio + x * slack}
+        for (name, parameter), b in {**accept, ("sps", ""): ratio}.items():
+            kept = p * np.minimum(b, 1.0)
+            law = kept + (1.0 - kept.sum(axis=-1, keepdims=True)) * residual
+            rule = theory.make_rule(name, **({parameter: x} if parameter else {}))
+            worst = max(worst, float(np.max(np.abs(rule.output(p, q) - law))))
+    return worst
 
 
 def gaps(rng: np.random.Generator) -> tuple[dict[str, float], dict[str, Any]]:
@@ -128,7 +163,7 @@ def check(rng: np.random.Generator) -> Check:
     """Build the law of every registered rule and sort the rules by their gap to the line."""
     largest, worst = gaps(rng)
     on = [name for name, gap in largest.items() if gap <= ON_THE_LINE]
-    deviation = max(worst["deviation"], _interpolation_error(rng))
+    deviation = max(worst["deviation"], _interpolation_error(rng), _published_error(rng))
     return Check(
         "the law of every registered rule, candidate by candidate, on extreme rows",
         worst["points"],

@@ -9,6 +9,7 @@ import numpy as np
 import sympy
 
 import theory
+from theory.divergences import resolve_divergence
 from theory.rules import Rule
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
@@ -24,6 +25,30 @@ GENERATORS: dict[str, Any] = {
     "squared_hellinger": (sympy.sqrt(t) - 1) ** 2 / 2,
     "jensen_shannon": (t * sympy.log(t) - (t + 1) * sympy.log((t + 1) / 2)) / 2,
 }
+
+
+def divergence_error() -> float:
+    """Return the largest error of theory's divergences against the symbolic generators.
+
+    Compared are f, f̃(t) = f(t) − f′(1)(t−1), its slope on twelve decades, and its limits f̃(0) and
+    f̃(t)/t at infinity; relative to one plus the value.
+    """
+    power = {f"power:{a}": (t**a - 1 - a * (t - 1)) / (a * (a - 1)) for a in (3, -1)}
+    grid, worst = np.geomspace(1e-6, 1e6, 61), 0.0
+    for name, f in {**GENERATORS, **power, "total_variation": sympy.Abs(t - 1) / 2}.items():
+        kind = resolve_divergence(name)
+        normal = f - sympy.diff(f, t).subs(t, 1) * (t - 1)
+        pairs = [(f, kind.generator), (normal, kind.value), (sympy.diff(normal, t), kind.slope)]
+        for symbolic, computed in pairs:
+            wanted = sympy.lambdify(t, symbolic, "numpy")(grid)
+            worst = max(
+                worst, float(np.max(np.abs(computed(grid) - wanted) / (1 + np.abs(wanted))))
+            )
+        ends = sympy.limit(normal, t, 0, "+"), sympy.limit(normal / t, t, sympy.oo)
+        for wanted, known in zip(ends, (kind.at_zero, kind.recession)):
+            same = float(wanted) == known or abs(float(wanted) - known) < 1e-14
+            worst = worst if same else float("inf")
+    return worst
 
 
 def vanishes(expression: Any) -> bool:

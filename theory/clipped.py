@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from theory.arrays import UNIT, Array, is_lazy, namespace, quiet, search_rows, take_rows
-from theory.divergences import Divergence, price_of
 from theory.law import OneStep
 from theory.pair import Pair, RatioOrder
+from theory.summand import Divergence, price_of
 
 SOLVER_STEPS = 80
 

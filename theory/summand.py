@@ -1,7 +1,7 @@
 """What an f-divergence is here: its normalised generator as a summand, a slope and two limits.
 
-The normalised generator f̃(t) = f(t) − f′(1)(t−1) is non-negative, convex, zero at t = 1 and gives the
-same divergence between distributions. Summing it loses nothing to cancellation between summands;
+The normalised generator f̃(t) = f(t) − f′(1)(t−1) is non-negative, convex, zero at t = 1 and gives
+the same divergence between distributions. Summing it loses nothing to cancellation;
 within a summand the textbook formula cancels near h = q, where a series takes over.
 """
 

@@ -36,7 +36,7 @@ from theory.arrays import (
     search_rows,
     take_rows,
 )
-from theory.divergences import Divergence, price_of
+from theory.summand import Divergence
 
 WORK = 1 << 15  # points per row of the search: V ≤ 12 is exact, V = 1000 has four heads
 BLOCK = 1 << 22  # points evaluated at once
@@ -123,7 +123,7 @@ class _Search(NamedTuple):
         columns = xp.concat([first, tail], axis=-1)
         q, mass = take_rows(xp, q, columns), xp.sum(q, axis=-1, keepdims=True)
         cap = take_rows(xp, cap, columns)
-        full, empty = kind.term(cap, q), price_of(xp, q, kind.at_zero)
+        full, empty = kind.term(cap, q), q * kind.at_zero
         running = _running(xp, full[:, heads:])
         dropped = xp.flip(_running(xp, xp.flip(empty[:, heads:], axis=-1)), axis=-1)
         filled = _running(xp, cap[:, heads:])
@@ -150,7 +150,7 @@ class _Search(NamedTuple):
             xp.asarray(index.tolist(), dtype=xp.int64, device=device_of(q))
             for index in (subset, between)
         )
-        full, empty = self.kind.term(cap, q), price_of(xp, q, self.kind.at_zero)
+        full, empty = self.kind.term(cap, q), q * self.kind.at_zero
         worth = full @ bits.T + empty @ (1.0 - bits).T
         return bits, subset, between, self.mass - cap @ bits.T, worth
 
@@ -180,7 +180,7 @@ class _Search(NamedTuple):
         q = take_rows(xp, self.q[:, self.heads :], at)
         cap = take_rows(xp, self.cap[:, self.heads :], at)
         part = xp.minimum(part, cap)
-        empty = price_of(xp, q, self.kind.at_zero)
+        empty = q * self.kind.at_zero
         share = part / xp.where(cap > 0, cap, 1.0)
         # Both are written as sums of terms that are not negative.
         chord = share * self.kind.term(cap, q) - share * empty
@@ -202,7 +202,7 @@ class _Search(NamedTuple):
             fits = (part >= -SLACK) & (part <= cap[:, :, None] + SLACK)
             part = xp.minimum(xp.maximum(part, 0.0), cap[:, :, None])
             term = self.kind.term(part, xp.broadcast_to(q[:, :, None], part.shape))
-            base = xp.take(worth, pairs, axis=-1) - price_of(xp, q, self.kind.at_zero)
+            base = xp.take(worth, pairs, axis=-1) - q * self.kind.at_zero
             value = base[:, :, None] + self.worth[:, None, :] + term
             flat = (rows, (stop - start) * width)
             value = xp.reshape(xp.where(fits, value, -math.inf), flat)

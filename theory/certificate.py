@@ -21,9 +21,10 @@ from theory.arrays import (
     quiet,
 )
 from theory.capped import Extent
-from theory.divergences import Divergence, resolve_divergence
+from theory.divergences import resolve_divergence
 from theory.reach import FAMILIES, Rows, reach_of
 from theory.rules import Rule
+from theory.summand import Divergence
 
 BISECTIONS = 64  # of the logarithm of a parameter over RANGE: to the last digits
 RANGE = (-150.0, 100.0)

@@ -35,6 +35,7 @@ KINDS = (
     "jensen_shannon",
 )
 TOLERANCES = (1e-10, 1e-8)  # of the conic solver, the second where the first is out of reach
+STARTS = (0.0, 0.02, 0.2, 0.6, -0.9, -0.97, -0.99, -0.997)  # of the sequential solver
 FEASIBLE = 1e-9  # how far a solution may overspend
 SMALLEST = 1e-12  # keeps the logarithms of the sequential solver finite
 
@@ -204,10 +205,12 @@ def _sequential(caps: Vector, q: Vector, kind: str, level: float) -> Optimum:
     allowed = q > 0 if _is_severe(kind) else np.ones(q.size, dtype=bool)
     row, top = q[allowed], caps[allowed]
     raised = row + np.minimum(top, 1.0)
+    raised /= raised.sum()
     best = np.append(row, np.minimum(row, top))
-    for weight in (0.0, 0.02, 0.2, 0.6):
-        start = (1.0 - weight) * row + weight * raised / raised.sum()
-        end = _descent(start, top, row, kind, level)
+    for weight in STARTS:
+        # From q toward the raised tokens first, then from the best point so far back toward q.
+        far = raised if weight >= 0 else best[: row.size]
+        end = _descent(row + abs(weight) * (far - row), top, row, kind, level)
         feasible = _measure(kind, end[: row.size], row)[0] <= level + FEASIBLE
         if feasible and end[row.size :].sum() > best[row.size :].sum():
             best = end

@@ -25,7 +25,7 @@ from real_models.errors import UserError
 from real_models.files import write_whole
 from real_models.headlines import headlines, jsonable, sentences
 from real_models.loading import resolve_device
-from real_models.parts import Part, Recipe, make_parts, measure_part, trace_digest
+from real_models.parts import Part, Resources, make_parts, measure_part, trace_digest
 from real_models.tables import Results
 from real_models.trace import Trace, open_trace
 from sim.commandline import Parser, parse_rules, parse_values, run_command
@@ -57,7 +57,7 @@ class Plan:
 
     trace: Trace
     settings: tuple[Setting, ...]
-    recipe: Recipe
+    resources: Resources
     parts: dict[str, tuple[Part, tuple[Setting, ...]]]
     jobs: int
 
@@ -110,7 +110,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         raise UserError("--settings: a sampling setting was given twice")
     device = resolve_device(options.device)
     limit = parse_bytes(options.memory_limit or ("1GiB" if device.type == "cpu" else "8GiB"))
-    recipe = Recipe(samplings, str(device), limit)
+    resources = Resources(str(device), limit)
     trace = open_trace(options.trace)
     if not trace.chunks:
         raise UserError(f"{options.trace} holds no finished prompt yet")
@@ -118,12 +118,28 @@ def _plan(options: argparse.Namespace) -> Plan:
         _check_owner(options.out, trace)
     options.out.mkdir(parents=True, exist_ok=True)
     jobs = options.jobs or (-1 if device.type == "cpu" else 1)
-    return Plan(trace, chosen, recipe, make_parts(trace, recipe, chosen), jobs)
+    parts = make_parts(trace, samplings, chosen, resources)
+    return Plan(trace, chosen, resources, parts, jobs)
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
     started = time.perf_counter()
     _own(options.out, plan.trace, options.resume)
+    results = _measure(options, plan)
+    table = results.table()
+    more = {"groups.parquet": results.groups(), "quantiles.parquet": results.quantiles()}
+    for name, frame in more.items():
+        frame.to_parquet(options.out / name, index=False)
+    manifest = _manifest(options, plan, time.perf_counter() - started)
+    title = f"{results.source}: every rule at {plan.trace.positions} recorded positions"
+    files, summary = write_outputs(options.out, table, results.frontier(), manifest, title)
+    files |= {name: options.out / name for name in more}
+    _tell(options, files, summary, headlines(table), manifest)
+
+
+def _measure(options: argparse.Namespace, plan: Plan) -> Results:
+    """Run the parts that are not finished yet, and join all of them."""
+    stamp = json.dumps([versions("torch", "transformers"), code_digest(*_ROOMS)])
     with backend_context(options.backend, options.scheduler):
         frames = run_cells(
             measure_part,
@@ -131,20 +147,11 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
             options.out / _PARTS,
             jobs=plan.jobs,
             resume=True,  # _own has emptied the folder where nothing is to be kept
-            stamp=json.dumps([versions("torch", "transformers"), code_digest(*_ROOMS)]),
+            stamp=stamp,
             label="measure",
         )
     header = plan.trace.header
-    results = Results(frames, plan.settings, header.pair, header.vocabulary)
-    table = results.table()
-    more = {"groups.parquet": results.groups(), "quantiles.parquet": results.quantiles()}
-    for name, frame in more.items():
-        frame.to_parquet(options.out / name, index=False)
-    manifest = _manifest(options, plan, time.perf_counter() - started)
-    title = f"{header.pair}: {plan.trace.positions} recorded positions, every rule measured exactly"
-    files, summary = write_outputs(options.out, table, results.frontier(), manifest, title)
-    files |= {name: options.out / name for name in more}
-    _tell(options, files, summary, headlines(table), manifest)
+    return Results(frames, plan.settings, header.pair, header.vocabulary)
 
 
 def _check_owner(out: Path, trace: Trace) -> None:
@@ -172,7 +179,7 @@ def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[s
     trace = plan.trace
     kept = ("rules", "values", "settings", "backend")
     arguments = {"trace": str(options.trace), **{name: getattr(options, name) for name in kept}}
-    arguments |= {"device": plan.recipe.device, "memory_limit": plan.recipe.memory_limit}
+    arguments |= {**vars(plan.resources), "jobs": plan.jobs}
     recorded = {
         "sha256": trace_digest(trace),
         "verifier": trace.header.verifier,
@@ -182,7 +189,6 @@ def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[s
         "prompts_asked_for": trace.header.prompts,
         "positions": trace.positions,
     }
-    arguments["jobs"] = plan.jobs
     manifest = make_manifest("real_models.measure", arguments, seconds, trace=recorded)
     return manifest | {
         "versions": versions("torch", "transformers"),

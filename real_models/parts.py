@@ -20,7 +20,7 @@ from sim.engine import Frames
 from sim.grid import Setting
 from theory import Pair
 
-__all__ = ["Part", "Recipe", "make_parts", "measure_part", "trace_digest"]
+__all__ = ["Part", "Resources", "make_parts", "measure_part", "trace_digest"]
 
 # float64 arrays alive at once, for a read batch [rows, V] (distributions before and after filters,
 # and what the filters sort) and for a batch of rules [rows, tokens in the support].
@@ -31,21 +31,15 @@ _CACHE_ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Under which sampling settings, on which device and in how much memory to measure.
+class Resources:
+    """What to measure with.
 
-    memory_limit : bytes for the arrays of one batch, at least one position; it does not show in the
-    results beyond rounding.
+    device       : as torch names it.
+    memory_limit : bytes for the arrays of one batch, which holds at least one position.
     """
 
-    samplings: tuple[SamplingSettings, ...]
     device: str
     memory_limit: int
-
-    @property
-    def labels(self) -> list[str]:
-        """The sampling settings as people write them."""
-        return [sampling.label for sampling in self.samplings]
 
 
 @dataclass(frozen=True)
@@ -58,9 +52,9 @@ class Part:
 
     digest: str
     sampling: SamplingSettings
-    device: str
+    kind: str  # of the device: CPU and CUDA differ in the last digits
     chunk: Chunk = field(repr=False)
-    memory_limit: int = field(repr=False)
+    resources: Resources = field(repr=False)
 
 
 def trace_digest(trace: Trace) -> str:
@@ -69,18 +63,20 @@ def trace_digest(trace: Trace) -> str:
 
 
 def make_parts(
-    trace: Trace, recipe: Recipe, settings: Sequence[Setting]
+    trace: Trace,
+    samplings: Sequence[SamplingSettings],
+    settings: Sequence[Setting],
+    resources: Resources,
 ) -> dict[str, tuple[Part, tuple[Setting, ...]]]:
     """All parts by name, prompt by prompt, each with the rules and values to measure."""
-    header, device = trace.header.to_bytes(), torch.device(recipe.device).type
+    header, kind = trace.header.to_bytes(), torch.device(resources.device).type
     parts = {}
     for chunk in trace.chunks:
         # The index line is sealed with the header and holds the digests of the chunk's files.
         digest = hashlib.sha256(chunk.entry.to_line(header)).hexdigest()
-        for sampling in recipe.samplings:
+        for sampling in samplings:
             name = f"{chunk.entry.chunk:05d}-{sampling.label.replace(' ', '-')}"
-            part = Part(digest, sampling, device, chunk, recipe.memory_limit)
-            parts[name] = (part, tuple(settings))
+            parts[name] = (Part(digest, sampling, kind, chunk, resources), tuple(settings))
     return parts
 
 
@@ -117,8 +113,8 @@ def _pairs(part: Part) -> Iterator[Pair]:
     """The positions of a part in order, as prepared pairs of bounded size."""
     for rows in _rows(part):
         support = int(((rows["p"] > 0) | (rows["q"] > 0)).sum(-1).max())
-        entries = part.memory_limit // (8 * _RULE_ARRAYS)
-        if part.device == "cpu":
+        entries = part.resources.memory_limit // (8 * _RULE_ARRAYS)
+        if part.kind == "cpu":
             entries, rows = min(entries, _CACHE_ENTRIES), native(rows)
         step = max(1, entries // support)
         for start in range(0, len(rows["p"]), step):
@@ -138,11 +134,11 @@ def native(rows: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 def _rows(part: Part) -> Iterator[Mapping[str, torch.Tensor]]:
     """Draft and verifier rows p, q [R, V] of a part; p_raw, q_raw where filters change them."""
     chunk, plain = part.chunk, SamplingSettings()
-    step = max(1, part.memory_limit // (8 * chunk.header.vocabulary * _READ_ARRAYS))
+    step = max(1, part.resources.memory_limit // (8 * chunk.header.vocabulary * _READ_ARRAYS))
     for start in range(0, chunk.positions, step):
         rows = {}
         for letter, model in (("p", "draft"), ("q", "verifier")):
-            logits = chunk.logits(model, start, start + step).to(part.device)
+            logits = chunk.logits(model, start, start + step).to(part.resources.device)
             rows[letter] = part.sampling.probabilities(logits, name=f"{model} logits")
             if part.sampling != plain:
                 rows[f"{letter}_raw"] = plain.probabilities(logits, name=f"{model} logits")

@@ -89,6 +89,18 @@ def finished(trace, tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def tables_only(monkeypatch):
+    """Leave out the pictures and the report, which take most of the time on a tiny trace."""
+
+    def write(out, table, frontier, manifest, title):
+        table.to_parquet(out / "tradeoff.parquet", index=False)
+        frontier.to_parquet(out / "frontier.parquet", index=False)
+        return {}, table
+
+    monkeypatch.setattr(module, "write_outputs", write)
+
+
 def direct(trace, label):
     """The results of every setting of SMALL at each position, one position and rule at a time."""
     sampling, plain = SamplingSettings.parse(label), SamplingSettings()
@@ -205,6 +217,7 @@ def test_every_rule_under_both_default_settings(trace, tmp_path, capsys):
         assert f"the best rule accepts {row['frontier_acceptance']:.4f}" in text
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_raw_distributions_decide_the_cascades(trace, tmp_path):
     """Temperature moves the confidence of p and q, but not what the confidence tests look at."""
     chosen = ["--rules", "cascade_chow", "--values", "0.5", "--settings", "T=0.2"]
@@ -222,6 +235,7 @@ def test_raw_distributions_decide_the_cascades(trace, tmp_path):
     assert abs(np.mean(naive) - found) > 0.01
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_groups_are_measurements_of_their_own(finished, tmp_path):
     prose = record(tmp_path / "prose", [PROMPTS[0], ("x", "other", 1), PROMPTS[2]])
     assert main([str(prose), *SMALL, "--out", str(tmp_path / "out")]) == 0
@@ -251,6 +265,7 @@ def test_quantiles_are_values_at_positions(finished, trace):
             assert rows[name].item() == pytest.approx(ordered[place], rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.usefixtures("tables_only")
 @pytest.mark.parametrize("size", ["1", "20KiB", "1MiB"])
 def test_the_memory_limit_does_not_show(finished, trace, tmp_path, size, monkeypatch):
     rows = []
@@ -265,6 +280,7 @@ def test_the_memory_limit_does_not_show(finished, trace, tmp_path, size, monkeyp
         pd.testing.assert_frame_equal(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_torch_rows_give_the_same_table(finished, trace, tmp_path, monkeypatch):
     kinds = set()
     prepare = Pair.prepare
@@ -278,6 +294,7 @@ def test_torch_rows_give_the_same_table(finished, trace, tmp_path, monkeypatch):
         pd.testing.assert_frame_equal(one, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.usefixtures("tables_only")
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_agrees(finished, trace, tmp_path):
@@ -287,6 +304,7 @@ def test_cuda_agrees(finished, trace, tmp_path):
         pd.testing.assert_frame_equal(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_two_processes_give_the_same_bytes(finished, trace, tmp_path):
     assert main([str(trace), *SMALL[:-1], "2", "--out", str(tmp_path)]) == 0
     assert table_bytes(tmp_path) == table_bytes(finished)
@@ -303,6 +321,7 @@ def interrupt_after(count, end):
     return interrupted
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_an_interruption_keeps_what_was_finished(finished, trace, tmp_path, monkeypatch, capsys):
     def stop():
         raise KeyboardInterrupt
@@ -326,6 +345,7 @@ def test_an_interruption_keeps_what_was_finished(finished, trace, tmp_path, monk
     assert not kept.items() & parts_of(tmp_path).items()
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_a_kill_keeps_what_was_finished(finished, trace, tmp_path):
     command = [str(trace), *SMALL, "--out", str(tmp_path)]
     script = (
@@ -349,6 +369,7 @@ def test_a_kill_keeps_what_was_finished(finished, trace, tmp_path):
     assert kept.items() <= parts_of(tmp_path).items()
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_parts_of_another_recording_are_not_mixed_in(trace, tmp_path, capsys):
     out = tmp_path / "out"
     command = [*SMALL, "--out", str(out)]
@@ -364,6 +385,7 @@ def test_parts_of_another_recording_are_not_mixed_in(trace, tmp_path, capsys):
     assert not before.keys() & parts_of(out).keys()
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_same_header_but_other_logits_are_measured_again(finished, trace, tmp_path):
     """As after a prompt was lost and recorded again by other code."""
     other = record(tmp_path / "other", seed=1)
@@ -377,6 +399,7 @@ def test_same_header_but_other_logits_are_measured_again(finished, trace, tmp_pa
     assert table_bytes(out) != table_bytes(finished)
 
 
+@pytest.mark.usefixtures("tables_only")
 def test_a_trace_that_grew_keeps_its_finished_parts(finished, tmp_path, capsys):
     folder, out = tmp_path / "trace", tmp_path / "out"
     record(folder, PROMPTS[:2])

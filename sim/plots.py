@@ -177,12 +177,19 @@ def _budget_panel(ax: Axes, rows: pd.DataFrame, across: LogAxis, up: LogAxis) ->
             marker=MARKERS[index % len(MARKERS)],
             markersize=4.5,
             linewidth=1,
-            label=f"{key[0]}, V = {key[2]:,}",
+            label=_label(key, rows),
             zorder=3,
         )
     across.apply(ax)
     up.apply(ax, "y")
     ax.grid(color="#eeeeee", zorder=0)
+
+
+def _label(key: tuple[str, str, int], rows: pd.DataFrame) -> str:
+    """Name a source; with its pair where the source alone would name several lines."""
+    source, pair, vocab = key
+    alone = rows.loc[rows["source"] == source, "pair"].nunique() == 1
+    return f"{source}, V = {vocab:,}" if alone else f"{source}, {pair}"
 
 
 def _name_panel(ax: Axes, key: tuple[str, str, int], lines: int) -> None:

@@ -207,7 +207,8 @@ def _max_ratio(xp: Any, output: Any, verifier: Any) -> Any:
 
 def _entropy(xp: Any, rows: Any) -> Any:
     """−Σ h log h in nats, with 0·log 0 = 0."""
-    return -xp.sum(rows * xp.log(xp.where(rows > 0, rows, 1.0)), axis=-1)
+    surprise = rows * xp.log(xp.where(rows > 0, rows, 1.0))
+    return xp.maximum(-xp.sum(surprise, axis=-1), 0.0)  # rounding at a one-hot row
 
 
 def _to_numpy(values: Any) -> np.ndarray:

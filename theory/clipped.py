@@ -65,7 +65,8 @@ class ClippedFamily:
         cost = kind.term(pair.p, pair.q)
         donors = xp.where(finite & (r > UNIT), cost, 0.0)
         receivers = xp.where(r < UNIT, cost, 0.0)
-        outside = xp.sum(xp.where(finite, 0.0, order.p), axis=-1)
+        # Rounding must not carry a mass beyond 1: acceptance is 1 minus it.
+        outside = xp.minimum(xp.sum(xp.where(finite, 0.0, order.p), axis=-1), 1.0)
         return cls(
             kind,
             order,
@@ -77,7 +78,7 @@ class ClippedFamily:
                 axis=-1,
             ),
             outside,
-            xp.maximum(pair.total_variation, outside),
+            xp.minimum(xp.maximum(pair.total_variation, outside), 1.0),
             xp.count_nonzero(r < UNIT, axis=-1, keepdims=True),
         )
 

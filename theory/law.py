@@ -67,7 +67,7 @@ def candidate_law(
     lost = scatter_rows(xp, rejected, xp.where(valid, donors, width), width + 1)[:, :width]
     kept, span = pair.p - lost, received.shape[-1]
     output = xp.concat([kept[:, :span] + received, kept[:, span:]], axis=-1)
-    return OneStep(1.0 - xp.sum(rejected, axis=-1), output)
+    return OneStep(xp.sum(kept, axis=-1), output)
 
 
 def _received(pair: Pair, rejected: Array, scale: Array) -> Array:

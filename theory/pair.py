@@ -187,7 +187,8 @@ class Pair:
     def verifier_entropy(self) -> Array:
         """H(q) = −Σ q log q in nats, with 0·log 0 = 0."""
         xp = self.xp
-        return -xp.sum(self.q * xp.log(xp.where(self.q > 0, self.q, 1.0)), axis=-1)
+        surprise = self.q * xp.log(xp.where(self.q > 0, self.q, 1.0))
+        return xp.maximum(-xp.sum(surprise, axis=-1), 0.0)  # rounding at a one-hot row
 
     @cached_property
     def verifier_descending(self) -> Array:

@@ -1,0 +1,53 @@
+"""The figures of the notebooks: each function takes numbers and returns a figure with a finding.
+
+A figure is a `Drawing`, a bare matplotlib `Figure` that a notebook displays by itself; save it with
+`figure.savefig(path)`. Nothing here touches pyplot or any global state. Titles are computed from
+what is drawn. Functions raise ValueError for arguments that cannot be drawn.
+"""
+
+from sim.figures_budget import amplification, candidate_and_emitted, two_couplings
+from sim.figures_closed_form import (
+    closed_form,
+    overspending_envelope,
+    overspending_map,
+    true_cost,
+)
+from sim.figures_coupling import accepted_length, coupling_table, overlap, yin_plane
+from sim.figures_frontier import clip_picture, corpus_frontier, every_divergence
+from sim.figures_optimum import certainty, gamma_curves, output_path, simplex_ball
+from sim.figures_reach import capped_simplex, certified_curves, certified_rows
+from sim.figures_style import Drawing
+from sim.figures_table import gaps, reads, reads_per_token, tradeoff
+from sim.figures_typical import collapse_path, entropy_by_acceptance, typical_map
+
+__all__ = [
+    "Drawing",
+    "accepted_length",
+    "amplification",
+    "candidate_and_emitted",
+    "capped_simplex",
+    "certainty",
+    "certified_curves",
+    "certified_rows",
+    "clip_picture",
+    "closed_form",
+    "collapse_path",
+    "corpus_frontier",
+    "coupling_table",
+    "entropy_by_acceptance",
+    "every_divergence",
+    "gamma_curves",
+    "gaps",
+    "output_path",
+    "overlap",
+    "overspending_envelope",
+    "overspending_map",
+    "reads",
+    "reads_per_token",
+    "simplex_ball",
+    "tradeoff",
+    "true_cost",
+    "two_couplings",
+    "typical_map",
+    "yin_plane",
+]

@@ -1,0 +1,140 @@
+"""Figures of a table of results: every rule against the frontier, and what reading rows costs."""
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from sim.checks import require_between, require_count
+from sim.figures_style import (
+    BLACK,
+    GREY,
+    PALETTE,
+    SHADE,
+    Drawing,
+    check_values,
+    drawing,
+)
+from sim.grid import KINDS, kind_of
+from sim.logaxis import LogAxis
+from sim.plots import KIND_COLOURS, KIND_TITLES, rule_markers
+from sim.summary import FRONTIER, summarise
+
+__all__ = ["gaps", "reads", "reads_per_token", "tradeoff"]
+
+
+def tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Drawing:
+    """Acceptance against mean realised KL of every rule of a table of one source and pair.
+
+    `table` and `frontier` as in sim.tradeoff; the title tells what `level` nats buy. Raises
+    ValueError where the table is of several pairs or empty.
+    """
+    require_between("level", level, 0, np.inf, open_low=True)
+    panels = table.groupby(["source", "pair", "vocab"]).ngroups
+    if panels != 1:
+        raise ValueError(f"the table must be of one source and pair, not of {panels}")
+    best = summarise(table, frontier, level)["mean"]
+    told = [rule for rule in ("lenience", "cactus", "sps") if best.get(rule, np.nan) == best[rule]]
+    figure, (ax,) = drawing(
+        f"Within {level:g} nats no rule accepts more than {best[FRONTIER]:.3f} of the drafts: "
+        + ", ".join(f"{rule} {best[rule]:.3f}" for rule in told),
+        11,
+        5.8,
+    )
+    scale = LogAxis.of(table["kl_output_verifier"], decades=4)
+    rules = sorted(dict.fromkeys(table["rule"]), key=lambda rule: KINDS.index(kind_of(rule)))
+    markers = rule_markers(rules)
+    for rule in rules:
+        points = table[table["rule"] == rule]
+        x, _ = scale.place(points["kl_output_verifier"])
+        colour = BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)]
+        ax.plot(x, points["acceptance"], marker=markers[rule], color=colour, linestyle="none",
+                markersize=13 if rule == "sps" else 6, markeredgecolor="white", clip_on=False,
+                label=rule, zorder=5 if rule == "sps" else 4)  # fmt: skip
+    scale.apply(ax)
+    x = np.geomspace(scale.low, scale.high, 400)
+    y = np.interp(x, frontier["level"], frontier["acceptance"])
+    ax.fill_between(x, y, 1.02, color=SHADE, label="impossible")
+    ax.plot(x, y, color=BLACK, linewidth=1.6, label="corpus frontier")
+    ax.axvline(level, color=GREY, linewidth=0.8, linestyle="--")
+    ax.set_ylim(min(0.98 * float(table["acceptance"].min()), 0.9), 1.02)
+    ax.set_xlabel("mean realised KL(output‖verifier), nats")
+    ax.set_ylabel("acceptance (mean over positions)")
+    figure.legend(loc="outside right", frameon=False, fontsize=8.5)
+    return figure
+
+
+def gaps(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Drawing:
+    """How much acceptance each rule leaves on the table within `level` nats of mean KL.
+
+    `table` and `frontier` as in sim.tradeoff. Raises ValueError where no rule stays within.
+    """
+    require_between("level", level, 0, np.inf, open_low=True)
+    best = summarise(table, frontier, level)["mean"]
+    top = best.pop(FRONTIER)
+    gap = (top - best).dropna().sort_values(ascending=False)
+    if gap.empty:
+        raise ValueError(f"no rule stays within {level:g} nats")
+    beyond = sorted(best.index[best.isna()])
+    finding = (
+        f"Within {level:g} nats the frontier accepts {top:.3f}; closest is {gap.index[-1]} "
+        f"({gap.iloc[-1]:.4f} short), strict sampling is {gap.get('sps', np.nan):.3f} short"
+        + (f"; never that close to the verifier: {', '.join(beyond)}" if beyond else "")
+    )
+    lines = textwrap.wrap(finding, 100)
+    figure, (ax,) = drawing("\n".join(lines), 9.5, 0.27 * len(gap) + 1.4 + 0.2 * len(lines))
+    colours = [BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)] for rule in gap.index]
+    bars = ax.barh(gap.index, gap.clip(lower=0), color=colours)
+    ax.bar_label(bars, labels=[f" {value:.4f}" for value in gap], fontsize=8)
+    shown = {kind_of(rule) for rule in gap.index if rule != "sps"}
+    for kind in (kind for kind in KINDS if kind in shown):
+        ax.barh([gap.index[0]], [0], color=KIND_COLOURS[kind], label=KIND_TITLES[kind])
+    ax.set_xlabel(f"acceptance below the corpus frontier at a mean KL of {level:g} nats")
+    ax.set_ylabel("rule at its best value")
+    ax.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def reads_per_token(acceptance: ArrayLike, drafts: int, vocab: int) -> np.ndarray:
+    """Probabilities that verification reads per emitted token, in rounds of `drafts` tokens.
+
+    Each tested draft reads p_n and q_n; a rejection reads both rows, the bonus token the verifier's
+    row. Drafts are accepted with probability `acceptance` in [0, 1] independently of each other.
+    """
+    a = np.asarray(acceptance, dtype=np.float64)
+    powers = a[..., None] ** np.arange(drafts + 1)
+    tested, full = powers[..., :-1].sum(axis=-1), powers[..., -1]
+    return (2 * tested + (1 - full) * 2 * vocab + full * vocab) / powers.sum(axis=-1)
+
+
+def reads(drafts: ArrayLike, vocab: int) -> Drawing:
+    """Probabilities read per emitted token against acceptance: by need, and whole rows always.
+
+    `drafts` are the numbers of drafted tokens of a round, one curve each. Raises ValueError for a
+    number below 1 or fewer than two tokens.
+    """
+    lengths = check_values("drafts", drafts, 0, np.inf).astype(int)
+    require_count("vocab", vocab, 2)
+    a, longest = np.linspace(0, 1, 201), int(lengths.max())
+    whole = (2 * longest + 1) * vocab / np.sum(0.8 ** np.arange(longest + 1))
+    saving = float(whole / reads_per_token(0.8, longest, vocab))
+    figure, (ax,) = drawing(
+        f"Accepting reads two numbers, rejecting reads two rows of {vocab:,}: at acceptance 0.8\n"
+        f"and {longest} drafts a round, reading by need takes {saving:.1f} times fewer "
+        "probabilities per emitted token",
+        9,
+        5,
+    )
+    for m, colour in zip(lengths, PALETTE * 9):
+        emitted = np.sum(a[:, None] ** np.arange(m + 1), axis=-1)
+        ax.semilogy(a, reads_per_token(a, m, vocab), color=colour, linewidth=2,
+                    label=f"m = {m} drafts, rows read by need")  # fmt: skip
+        ax.semilogy(a, (2 * m + 1) * vocab / emitted, color=colour, linestyle=":",
+                    label=f"m = {m} drafts, all rows read")  # fmt: skip
+    ax.plot([0.8, 0.8], [whole, whole / saving], color=GREY, marker="o", markersize=4)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("acceptance of one draft")
+    ax.set_ylabel("probabilities read per emitted token")
+    ax.legend(frameon=False, fontsize=9)
+    return figure

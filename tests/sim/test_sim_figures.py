@@ -1,0 +1,203 @@
+"""The figures of the notebooks: labelled, titled with what is drawn, and free of global state."""
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from sim import figures
+from sim.grid import settings
+from sim.pairs import Gaussian
+from sim.tradeoff import Tradeoff
+from theory import Pair, divergence, make_rule, one_step
+
+P, Q = [0.05, 0.80, 0.15], [0.30, 0.35, 0.35]
+RULES = ["sps", "typical", "cactus", "lenience", "frontier", "top_k"]
+
+
+@pytest.fixture(scope="module")
+def results():
+    batch = Gaussian().sample(6, 32, np.random.default_rng(0))
+    tradeoff = Tradeoff(settings(RULES), "gaussian", "some parameters", 32)
+    tradeoff.add(Pair.prepare(batch.p, batch.q))
+    return tradeoff.rows(), tradeoff.frontier()
+
+
+def drawn(results):
+    """Every figure function, called as a notebook calls it."""
+    table, frontier = results
+    batch = Gaussian().sample(4, 24, np.random.default_rng(1))
+    some = settings(["mentored", "cactus"], {"mentored": [0.05], "cactus": [0.1]})
+    return {
+        "accepted_length": lambda: figures.accepted_length([0.5, 0.8], 8, 0.1),
+        "amplification": lambda: figures.amplification([4, 64]),
+        "candidate_and_emitted": lambda: figures.candidate_and_emitted(P, Q, 0.1),
+        "capped_simplex": lambda: figures.capped_simplex(Q, 0.1),
+        "certainty": lambda: figures.certainty([0.1, 0.5]),
+        "certified_curves": lambda: figures.certified_curves([4, 10]),
+        "certified_rows": lambda: figures.certified_rows([0.3, 0.1, 0.2], [0.2, 0.0, 0.1], 0.1),
+        "clip_picture": lambda: figures.clip_picture(batch.p[0], batch.q[0], "cactus", 0.01),
+        "closed_form": lambda: figures.closed_form(0.1),
+        "collapse_path": lambda: figures.collapse_path(Q, 1),
+        "corpus_frontier": lambda: figures.corpus_frontier(batch.p, batch.q, [0.01, 0.1]),
+        "coupling_table": lambda: figures.coupling_table(P, Q),
+        "entropy_by_acceptance": lambda: figures.entropy_by_acceptance(table, RULES[1:3]),
+        "every_divergence": lambda: figures.every_divergence(P, Q, some),
+        "gamma_curves": lambda: figures.gamma_curves(0.1),
+        "gaps": lambda: figures.gaps(table, frontier),
+        "output_path": lambda: figures.output_path(P, Q, 0.6),
+        "overlap": lambda: figures.overlap(P, Q),
+        "overspending_envelope": lambda: figures.overspending_envelope([0.3, 0.8]),
+        "overspending_map": figures.overspending_map,
+        "reads": lambda: figures.reads([1, 5], 1000),
+        "simplex_ball": lambda: figures.simplex_ball(Q, 1, 0.1),
+        "tradeoff": lambda: figures.tradeoff(table, frontier),
+        "two_couplings": lambda: figures.two_couplings(P, Q),
+        "typical_map": lambda: figures.typical_map([1, 3], [0.5, 1], vocab=16, rows=2),
+        "yin_plane": lambda: figures.yin_plane(P, Q, some),
+    }
+
+
+NUMBERS = {"Drawing", "reads_per_token", "true_cost"}  # of the package's names, no figures
+NAMES = sorted(set(figures.__all__) - NUMBERS)
+
+
+def finding(figure):
+    """The title of a figure in one line."""
+    return figure.get_suptitle().replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_figure_is_labelled_and_its_title_fits(name, results):
+    figure = drawn(results)[name]()
+    assert isinstance(figure, Figure)
+    assert len(finding(figure)) > 40
+    assert not re.search(r"\bnan\b|\binf\b", finding(figure))
+    panels = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
+    assert panels
+    for ax in panels:
+        assert ax.get_xlabel()
+        shared = ax.get_shared_y_axes().get_siblings(ax)
+        assert any(other.get_ylabel() for other in [ax, *shared])
+    figure.draw_without_rendering()
+    title = figure._suptitle.get_window_extent()
+    assert title.x1 <= figure.bbox.width
+    assert title.y1 <= figure.bbox.height
+
+
+def test_a_figure_shows_itself_as_a_picture():
+    assert figures.overlap(P, Q)._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_nothing_registers_with_pyplot_or_outlives_its_call(results):
+    drawn(results)["overlap"]()
+    manager = sys.modules.get("matplotlib._pylab_helpers")
+    assert manager is None or not manager.Gcf.figs
+
+
+def test_titles_tell_what_is_drawn():
+    assert "share 0.55" in finding(figures.overlap(P, Q))
+    assert "holds 0.55" in finding(figures.coupling_table(P, Q))
+    assert "from 0.35 to 0.5696" in finding(figures.simplex_ball(Q, 1, 0.1))
+    thirteen = figures.candidate_and_emitted([0.53, 0.45, 0.02], [0.49, 0.42, 0.09], 0.00325)
+    assert "0.04256 nats" in finding(thirteen)
+    assert "13.1 times" in finding(thirteen)
+    assert "0.386/V" in finding(figures.amplification([4, 4096]))
+    assert "0.2847" in finding(figures.overspending_map())
+    assert "1.2564" in finding(figures.overspending_envelope([0.5]))
+    assert "everywhere" in finding(figures.closed_form(1.5))
+
+
+def test_yin_plane_sorts_rules_by_the_line():
+    chosen = settings(["interpolation", "cactus_target_only"], [0.2])
+    assert "1 of 2 rules stay on that line here, 1 leave it" in finding(
+        figures.yin_plane(P, Q, chosen)
+    )
+
+
+def test_mentored_lies_on_every_frontier_and_interpolation_does_not():
+    batch = Gaussian(1.0, 0.5).sample(1, 8, np.random.default_rng(3))
+    chosen = settings(
+        ["mentored", "interpolation"], {"mentored": [0.1, 0.4], "interpolation": [0.3]}
+    )
+    told = finding(figures.every_divergence(batch.p[0], batch.q[0], chosen))
+    assert "mentored lies on all six frontiers" in told
+    assert "interpolation 0." in told
+
+
+def test_couplings_are_compared_both_ways():
+    told = finding(figures.two_couplings(P, Q))
+    first, second = map(float, re.findall(r"accepts (0\.\d+), the second (0\.\d+)", told)[0])
+    assert first > second
+    told = finding(figures.two_couplings([0.9, 0.0, 0.1], [0.2, 0.799, 0.001], longest=3))
+    first, second = map(float, re.findall(r"accepts (0\.\d+), the second (0\.\d+)", told)[0])
+    assert second > first + 0.05
+
+
+def test_true_cost_is_the_divergence_of_the_closed_form_target():
+    row = np.array(Q)
+    law = one_step(make_rule("cactus", delta=0.1), [0.0, 1.0, 0.0], row)
+    assert figures.true_cost(0.35, 0.1) == pytest.approx(divergence("kl", law.output, row))
+    assert figures.true_cost(0.0, 0.1) == 0
+    np.testing.assert_allclose(figures.true_cost(0.5, [10.0, 20.0]), np.log(2))
+
+
+def test_reads_per_token_counts_a_round():
+    # One draft: 2 reads; 2V more if rejected, V if the bonus is drawn; 1 or 2 tokens come out.
+    assert figures.reads_per_token(0.0, 1, 100) == 202
+    assert figures.reads_per_token(1.0, 1, 100) == pytest.approx((2 + 100) / 2)
+    assert figures.reads_per_token(0.5, 2, 10) == pytest.approx(
+        (2 * 1.5 + 0.75 * 20 + 0.25 * 10) / 1.75
+    )
+
+
+BAD = {
+    "p must be one row": lambda t: figures.overlap([P, P], [Q, Q]),
+    "p row 0 sums to": lambda t: figures.overlap([0.5, 0.4], [0.5, 0.5]),
+    "one shape": lambda t: figures.coupling_table(P, [0.5, 0.5]),
+    "one name for each": lambda t: figures.overlap(P, Q, ["A"]),
+    "three tokens": lambda t: figures.simplex_ball([0.5, 0.5], 0, 0.1),
+    "budget must lie in": lambda t: figures.closed_form(0.0),
+    "longest must lie in": lambda t: figures.output_path(P, Q, np.inf),
+    "acceptances must lie in": lambda t: figures.accepted_length([0.5, 1.0], 8, 0.1),
+    "cost_ratio must lie in": lambda t: figures.accepted_length([0.5], 8, -1),
+    "must be even": lambda t: figures.amplification([4, 5]),
+    "probabilities must lie in": lambda t: figures.certainty([0.0]),
+    "a list of them": lambda t: figures.certainty([]),
+    "more than it guarantees": lambda t: figures.certified_rows([0.1], [0.2], 0.1),
+    "differ in shape": lambda t: figures.certified_rows([0.1], [0.1, 0.1], 0.1),
+    "nothing to compare": lambda t: figures.clip_picture(P, Q, "cactus", 0.0),
+    "token with 0 < q < 1": lambda t: figures.collapse_path([1.0, 0.0], 1),
+    "levels must lie in": lambda t: figures.corpus_frontier([P], [Q], [0.0]),
+    "no rows of ears": lambda t: figures.entropy_by_acceptance(t[0], ["ears"]),
+    "one source and pair": lambda t: figures.tradeoff(t[0].head(0), t[1]),
+    "level must lie in": lambda t: figures.gaps(*t, level=0.0),
+    "no rule stays within": lambda t: figures.gaps(t[0][t[0]["rule"] == "top_k"], t[1], 1e-6),
+    "drafts must lie in": lambda t: figures.reads([0], 10),
+    "vocab must be": lambda t: figures.reads([1], 1),
+    "correlations must lie in": lambda t: figures.typical_map([1], [1.5]),
+}
+
+
+@pytest.mark.parametrize("message", list(BAD))
+def test_what_cannot_be_drawn_is_refused(message, results):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        BAD[message](results)
+
+
+def test_a_token_name_with_dollar_signs_is_shown_as_it_stands():
+    figure = figures.overlap([0.5, 0.5], [0.4, 0.6], ["$a$", "$"])
+    labels = figure.axes[0].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["$a$", "$"]
+    assert not any(label.get_parse_math() for label in labels)
+    figure._repr_png_()
+
+
+def test_a_table_of_several_pairs_is_refused(results):
+    table, frontier = results
+    two = pd.concat([table, table.assign(source="other")])
+    with pytest.raises(ValueError, match="one source and pair, not of 2"):
+        figures.tradeoff(two, frontier)

@@ -96,7 +96,7 @@ def every_divergence(p: ArrayLike, q: ArrayLike, chosen: Sequence[Setting]) -> D
         ax.set_ylabel("acceptance")
     axes[0].legend(frameon=False, fontsize=9)
     on = [rule for rule in rules if worst[rule] < 1e-8]
-    off = ", ".join(f"{rule} {gap:.3f}" for rule, gap in worst.items() if gap >= 1e-8)
+    off = ", ".join(f"{rule} {gap:.4f}" for rule, gap in worst.items() if gap >= 1e-8)
     figure.suptitle(
         f"One family is optimal for every divergence: {', '.join(on) or 'no rule here'} lies on "
         f"all six frontiers;\nthe others fall short by up to: {off or 'nothing'}",

@@ -290,6 +290,19 @@ def put(xp: Any, target: Array, index: Array, values: Array) -> Array:
     return xp.where(xp.take(index, slot) == columns, xp.take(values, slot), target)
 
 
+def replace_columns(xp: Any, rows: Array, index: Array, values: Array) -> Array:
+    """Return a copy of ``rows [R, K]`` with ``values [R, J]`` at ascending columns ``index``.
+
+    The column K is a place for padding: what is put there is dropped.
+    """
+    count, width = rows.shape
+    room = xp.zeros((count, 1), dtype=rows.dtype, device=device_of(rows))
+    wide = xp.reshape(xp.concat([rows, room], axis=-1), (-1,))
+    offset = xp.arange(count, dtype=xp.int64, device=device_of(rows))[:, None] * (width + 1)
+    wide = put(xp, wide, xp.reshape(index + offset, (-1,)), xp.reshape(values, (-1,)))
+    return xp.reshape(wide, (count, width + 1))[:, :width]
+
+
 def scatter_rows(xp: Any, values: Array, index: Array, width: int) -> Array:
     """Put ``values [R, J]`` at distinct columns ``index [R, J]`` of zero rows ``[R, width]``.
 

@@ -30,6 +30,8 @@ from theory.summand import (
     log_ratio,
 )
 
+__all__ = ["DIVERGENCES", "Divergence", "Power", "divergence", "resolve_divergence"]
+
 
 @dataclass(frozen=True)
 class KL(Divergence):

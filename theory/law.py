@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from theory.arrays import UNIT, Array, compact, device_of, scatter_rows, search_rows, take_rows
+from theory.arrays import UNIT, Array, compact, device_of, replace_columns, search_rows, take_rows
 from theory.pair import Pair, suffix_sums
 
 if TYPE_CHECKING:
@@ -59,13 +59,14 @@ def candidate_law(
     donors = donors + (width - suspects.shape[-1])
     q = xp.where(valid, take_rows(xp, pair.q, donors), 0.0)
     value, complement = gamma(q)
-    rejected = xp.maximum(take_rows(xp, pair.p, donors) - value, 0.0)
-    rejected = xp.where(valid, rejected, 0.0)
+    drafted = xp.where(valid, take_rows(xp, pair.p, donors), 0.0)
     rest = 1.0 - q
     scale = complement / xp.where(rest > 0, rest, 1.0)
-    received = _received(pair, rejected, scale)
-    lost = scatter_rows(xp, rejected, xp.where(valid, donors, width), width + 1)[:, :width]
-    kept, span = pair.p - lost, received.shape[-1]
+    received = _received(pair, xp.maximum(drafted - value, 0.0), scale)
+    # min(p, γ) itself, not p − (p − γ)₊: a tiny γ keeps its digits.
+    target = xp.where(valid, donors, width)
+    kept = replace_columns(xp, pair.p, target, xp.minimum(drafted, value))
+    span = received.shape[-1]
     output = xp.concat([kept[:, :span] + received, kept[:, span:]], axis=-1)
     return OneStep(xp.sum(kept, axis=-1), output)
 

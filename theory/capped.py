@@ -40,6 +40,7 @@ from theory.summand import Divergence
 
 WORK = 1 << 15  # points per row of the search: V ≤ 12 is exact, V = 1000 has four heads
 BLOCK = 1 << 22  # points evaluated at once
+ROUNDING = 2.0**-50  # of one summand
 SLACK = 1e-12  # rounding of the sums that decide what fits
 
 
@@ -74,7 +75,8 @@ def _all_but_one(kind: Divergence, q: Array, cap: Array) -> Extent:
     """Leave the whole excess Σc − 1 to one token: the vertices where no token can be dropped."""
     xp = namespace(q)
     excess = xp.sum(cap - q, axis=-1, keepdims=True)
-    left = xp.maximum(cap - excess, 0.0)
+    left = cap - excess
+    left = xp.where(left > ROUNDING * q.shape[-1], left, 0.0)  # what is left may be rounding alone
     rest = kind.term(cap, q)
     others = xp.sum(rest, axis=-1, keepdims=True) - rest
     value = xp.where(q > 0, others + kind.term(left, q), -math.inf)

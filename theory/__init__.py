@@ -4,6 +4,7 @@ Letters as in the literature on acceptance rules: p is the draft, q the verifier
 token, δ a budget; divergences are D_f(h‖q) in nats. Everything runs on numpy and torch alike.
 """
 
+from theory.certificate import Certificate, certified_divergence, certifying_budget
 from theory.divergences import DIVERGENCES, Divergence, divergence
 from theory.frontier import CorpusFrontier, frontier_acceptance, frontier_step
 from theory.law import OneStep, one_step, one_steps
@@ -14,6 +15,7 @@ from theory.rules import RULES, Rule, make_rule, register
 __all__ = [
     "DIVERGENCES",
     "RULES",
+    "Certificate",
     "CorpusFrontier",
     "Divergence",
     "Gamma",
@@ -21,6 +23,8 @@ __all__ = [
     "Pair",
     "Rule",
     "candidate_target",
+    "certified_divergence",
+    "certifying_budget",
     "divergence",
     "frontier_acceptance",
     "frontier_step",

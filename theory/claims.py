@@ -17,7 +17,6 @@ import numpy as np
 from theory.ledger import Claim, Outcome, load_claims
 
 SEED = 20_260_407
-MARKERS = ("<!-- ledger -->", "<!-- end of ledger -->")
 
 
 def run_claim(claim: Claim) -> Outcome:
@@ -79,37 +78,63 @@ def _plain(value: Any) -> Any:
 
 
 def ledger_table(records: Sequence[dict[str, Any]]) -> str:
-    """Return the ledger as a Markdown table: number, claim, verdict, evidence."""
-    lines = ["| # | claim | verdict | evidence |", "|---|---|---|---|"]
-    for record in records:
-        check = record["check"]
-        evidence = (
-            f"{len(record['derivation'])} steps; {check['method']}, "
-            f"{check['points']:,} points, largest deviation "
-            f"{check['largest_deviation']:.2g}"
+    """Return the ledger as a short Markdown table: number, claim, verdict, evidence."""
+    lines = [
+        "| # | claim | verdict | derived in | checked at | largest deviation |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in records:
+        check = r["check"]
+        lines.append(
+            f"| {r['number']} | {r['name']} | {r['verdict']} | "
+            f"{len(r['derivation'])} steps | {check['points']:,} points | "
+            f"{check['largest_deviation']:.1e} |"
         )
-        text = record["statement"] + (
-            f" **Instead:** {record['instead']}" if record["instead"] else ""
-        )
-        lines.append(f"| {record['number']} | {text} | {record['verdict']} | {evidence} |")
     return "\n".join(lines)
 
 
-def update_table(document: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Rewrite the ledger between the two markers of a Markdown document.
+def ledger_page(records: Sequence[dict[str, Any]]) -> str:
+    """Return the ledger in full: statement, source, what is true instead, every step, the check."""
+    parts = []
+    for r in records:
+        check = r["check"]
+        lines = [
+            f"## {r['number']}. {r['name']}: {r['verdict']}",
+            r["statement"],
+            f"*Source: {r['source']}. Notebook {r['notebook']}.*",
+        ]
+        if r["instead"]:
+            word = "True instead" if r["verdict"] == "refuted" else "Sharper"
+            lines.append(f"**{word}:** {r['instead']}")
+        lines.append(
+            "\n".join(f"- {step['statement']} ({step['how']})" for step in r["derivation"])
+        )
+        lines.append(
+            f"Checked by {check['method']}: {check['points']:,} points, largest deviation "
+            f"{check['largest_deviation']:.1e}."
+        )
+        parts.append("\n\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def update_document(document: Path, records: Sequence[dict[str, Any]]) -> None:
+    """Rewrite the ledger, short or in full, between the two markers of a Markdown document.
 
     Raises
     ------
     ValueError
-        If the document lacks the markers.
+        If the document has neither pair of markers.
     """
     text = document.read_text(encoding="utf-8")
-    before, opening, rest = text.partition(MARKERS[0])
-    _, closing, after = rest.partition(MARKERS[1])
-    if not opening or not closing:
-        raise ValueError(f"{document} lacks the markers {MARKERS[0]} … {MARKERS[1]}")
-    table = f"{before}{opening}\n{ledger_table(records)}\n{closing}{after}"
-    document.write_text(table, encoding="utf-8")
+    for name, render in (("ledger", ledger_table), ("ledger in full", ledger_page)):
+        before, opening, rest = text.partition(f"<!-- {name} -->\n")
+        _, closing, after = rest.partition(f"\n<!-- end of {name} -->")
+        if opening and closing:
+            document.write_text(
+                f"{before}{opening}{render(records)}{closing}{after}", encoding="utf-8"
+            )
+            return
+    raise ValueError(f"{document} lacks the markers <!-- ledger --> … <!-- end of ledger -->")
 
 
 def _line(outcome: Outcome) -> str:
@@ -137,10 +162,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="write the ledger as JSON (- for stdout, and nothing else there)",
     )
     parser.add_argument(
-        "--table",
+        "--document",
         metavar="FILE",
         type=Path,
-        help="rewrite the ledger's table in a Markdown file, between its markers",
+        nargs="+",
+        default=[],
+        help="rewrite the ledger in Markdown files, between its markers",
     )
     options = parser.parse_args(arguments)
     try:
@@ -153,16 +180,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for claim in chosen:
         outcomes.append(run_claim(claim))
         print(_line(outcomes[-1]), file=talk, flush=True)
-    _publish([as_record(outcome) for outcome in outcomes], options.json, options.table)
+    _publish([as_record(outcome) for outcome in outcomes], options.json, options.document)
     return 0 if all(outcome.in_order for outcome in outcomes) else 1
 
 
-def _publish(records: list[dict[str, Any]], target: str | None, table: Path | None) -> None:
-    """Write the ledger as JSON to a file or standard output, and as a table into a document."""
+def _publish(records: list[dict[str, Any]], target: str | None, documents: list[Path]) -> None:
+    """Write the ledger as JSON to a file or standard output, and into Markdown documents."""
     text = json.dumps({"claims": records}, indent=2, ensure_ascii=False)
     if target == "-":
         print(text)
     elif target:
         Path(target).write_text(text + "\n", encoding="utf-8")
-    if table:
-        update_table(table, records)
+    for document in documents:
+        update_document(document, records)

@@ -197,7 +197,7 @@ def _distance_from_solver(rng: np.random.Generator) -> float:
 
 CLAIM = Claim(
     number=11,
-    name="closed form is exact for chi2",
+    name="closed form solves chi2",
     statement=(
         "Cactus's closed form is exactly the optimum of Theorem 2 for ½χ², and for every q and δ, "
         "capped or not, KL(h⁽ⁿ⁾‖q) ≤ log(1 + 2δ), with equality at q = 1/(1+2δ) alone. So the "

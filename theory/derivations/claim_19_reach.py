@@ -124,7 +124,26 @@ def _ball() -> list[Step]:
             "1/t² decide, and raising the rarest token alone is the worst.",
             all(brackets),
         ),
+        _rare_limit(),
     ]
+
+
+def _rare_limit() -> Step:
+    """Let the raised token's verifier probability m fall to 0 at a fixed γ."""
+    gamma, mass = 1 / (1 + u), sympy.Symbol("m", positive=True)  # u > 0 keeps γ below 1
+    spent = {
+        name: mass * f.subs(t, gamma / mass) + (1 - mass) * f.subs(t, (1 - gamma) / (1 - mass))
+        for name, f in GENERATORS.items()
+    }
+    ball = sympy.limit(spent["reverse_kl"], mass, 0, "+") + sympy.log(1 - gamma)
+    entropy = gamma * sympy.log(gamma) + (1 - gamma) * sympy.log(1 - gamma)
+    emitted = sympy.expand_log(spent["kl"], force=True) + gamma * sympy.log(mass)
+    return Step(
+        "As q_min falls to 0, γ* tends to 1 − e^{−D} and KL(h‖q) to (1−e^{−D}) log(1/q_min) minus "
+        "the entropy of (γ, 1−γ): unbounded at any level D > 0.",
+        vanishes(sympy.expand_log(ball, force=True))
+        and vanishes(sympy.expand_log(sympy.limit(emitted, mass, 0, "+") - entropy, force=True)),
+    )
 
 
 def check(rng: np.random.Generator) -> Check:

@@ -215,7 +215,7 @@ def _gain_at_equal_divergence(paper: Any, other: Any) -> Any:
 
 CLAIM = Claim(
     number=20,
-    name="target-only keeps the budget",
+    name="target-only keeps budget",
     statement=(
         "Under the target-only coupling the emitted law is the mixture Σ p_n h⁽ⁿ⁾, so "
         "D_f(output‖q) ≤ δ for every draft (log(1+2δ) in KL for the closed form), paid for in "

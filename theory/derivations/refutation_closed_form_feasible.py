@@ -77,7 +77,7 @@ def _worst_of(denominator: int) -> tuple[dict[str, Any], int]:
 
 CLAIM = Claim(
     number="R2",
-    name="closed form respects the budget",
+    name="closed form is feasible",
     statement="Cactus's closed form respects the budget: KL(h⁽ⁿ⁾‖q) ≤ δ.",
     source="often said of 2604.04987 Corollary 5",
     expected="refuted",

@@ -7,9 +7,9 @@ BIN    := $(VENV)/bin
 OUT    ?= results/sweep
 JOBS   ?= 2
 
-.PHONY: help sweep test lint nightly bench record measure clean
+.PHONY: help sweep test lint notebooks validate nightly bench record measure clean
 help:
-	@echo "make sweep | test | lint | nightly | bench | record | measure | clean"
+	@echo "make sweep | test | lint | notebooks | validate | nightly | bench | record | measure | clean"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,12 @@ lint: $(VENV)/.all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+notebooks: $(VENV)/.all
+	$(BIN)/python -m pytest -q --nbmake --nbmake-timeout=600 notebooks
+
+validate: $(VENV)/.all
+	$(BIN)/python -m theory.validate --json docs/ledger.json --document README.md docs/ledger.md
 
 nightly: $(VENV)/.all
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n $(JOBS) --nightly

@@ -128,10 +128,10 @@ def update_document(document: Path, records: Sequence[dict[str, Any]]) -> None:
     text = document.read_text(encoding="utf-8")
     for name, render in (("ledger", ledger_table), ("ledger in full", ledger_page)):
         before, opening, rest = text.partition(f"<!-- {name} -->\n")
-        _, closing, after = rest.partition(f"\n<!-- end of {name} -->")
+        _, closing, after = rest.partition(f"<!-- end of {name} -->")
         if opening and closing:
             document.write_text(
-                f"{before}{opening}{render(records)}{closing}{after}", encoding="utf-8"
+                f"{before}{opening}{render(records)}\n{closing}{after}", encoding="utf-8"
             )
             return
     raise ValueError(f"{document} lacks the markers <!-- ledger --> … <!-- end of ledger -->")
@@ -142,7 +142,7 @@ def _line(outcome: Outcome) -> str:
     mark = "" if outcome.in_order else f"   EXPECTED {claim.expected}"
     held = sum(step.holds for step in outcome.steps)
     return (
-        f"{claim.number!s:>3}  {claim.name:<28}{outcome.verdict:<10}"
+        f"{claim.number!s:>3}  {claim.name:<36}{outcome.verdict:<10}"
         f"{held}/{len(outcome.steps)} steps  {check.points:>9,} points  "
         f"deviation {check.largest_deviation:8.1e}  {outcome.seconds:6.1f} s{mark}"
     )

@@ -1,0 +1,62 @@
+"""The documents agree with the data and the code that they are made from."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import theory
+from theory.claims import ledger_page, ledger_table
+from theory.ledger import load_claims
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RECORDS = json.loads((ROOT / "docs/ledger.json").read_text(encoding="utf-8"))["claims"]
+
+
+def _between(text: str, name: str) -> str:
+    return text.partition(f"<!-- {name} -->\n")[2].partition(f"\n<!-- end of {name} -->")[0]
+
+
+def test_the_readme_carries_the_recorded_ledger():
+    assert _between(README, "ledger") == ledger_table(RECORDS)
+
+
+def test_the_ledger_page_is_the_recorded_one():
+    page = (ROOT / "docs/ledger.md").read_text(encoding="utf-8")
+    assert _between(page, "ledger in full") == ledger_page(RECORDS)
+
+
+def test_the_recorded_ledger_is_that_of_the_code():
+    written = [(r["number"], r["name"], r["statement"], r["instead"]) for r in RECORDS]
+    assert written == [(c.number, c.name, c.statement, c.instead) for c in load_claims()]
+    assert all(r["in_order"] for r in RECORDS)
+
+
+def test_the_readme_names_every_rule():
+    assert set(theory.RULES) <= set(re.findall(r"`(\w+)`", README))
+
+
+def test_the_example_of_the_readme_runs_and_gives_its_numbers():
+    code = re.search(r"## In Python\n\n```python\n(.*?)```", README, re.S).group(1)
+    scope: dict = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    assert scope["law"].acceptance == pytest.approx(0.763307, abs=1e-6)
+    assert scope["law"].output == pytest.approx([0.2016, 0.5633, 0.2351], abs=1e-4)
+    assert scope["kl"] == pytest.approx(0.094382, abs=1e-6)
+    assert scope["best"] == pytest.approx(0.763307, abs=1e-6)
+    assert scope["worst"] == pytest.approx(0.434560, abs=1e-6)
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\(((?!http)[^)]+)\)", README))
+def test_every_link_of_the_readme_leads_somewhere(target):
+    assert (ROOT / target).exists()
+
+
+def test_the_speed_table_is_the_recorded_benchmark():
+    ratios = json.loads((ROOT / "benchmarks/results/cpu.json").read_text(encoding="utf-8"))[
+        "ratios"
+    ]
+    for ratio in ratios:
+        assert f"| {ratio['ratio']:.3g} |" in README, ratio["name"]

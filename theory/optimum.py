@@ -125,26 +125,22 @@ def _elementwise(
     if validate:
         check_elementwise("q", q, 0.0, 1.0 + SUM_TOLERANCE.get(dtype_name(q), 0.0))
         check_elementwise("budget", budget, 0.0, math.inf)
-    q, budget = xp.astype(q, xp.float64), xp.astype(budget, xp.float64)
-    q, budget = xp.broadcast_arrays(q, budget)
-    shape = q.shape
-    q, budget = xp.reshape(q, (-1,)), xp.reshape(budget, (-1,))
-    q = xp.clip(q, 0.0, 1.0)
+    shape = xp.broadcast_arrays(q, budget)[0].shape
+    q, budget = (
+        xp.reshape(xp.broadcast_to(xp.astype(v, xp.float64, copy=False), shape), (-1,))
+        for v in (q, budget)
+    )
+    value, complement = xp.empty_like(q), xp.empty_like(q)
     size = q.shape[0]
     block = BLOCK if str(device_of(q)) == "cpu" and size > 2 * BLOCK else max(size, 1)
     with quiet():
-        parts = [
-            compute(xp, q[i : i + block], 1.0 - q[i : i + block], budget[i : i + block])
-            for i in range(0, max(size, 1), block)
-        ]
-    value, rest = (
-        parts[0]
-        if len(parts) == 1
-        else (xp.concat([p[0] for p in parts]), xp.concat([p[1] for p in parts]))
-    )
+        for start in range(0, size, block):
+            part = slice(start, start + block)
+            inside = xp.clip(q[part], 0.0, 1.0)
+            value[part], complement[part] = compute(xp, inside, 1.0 - inside, budget[part])
     return Gamma(
         xp.astype(xp.reshape(value, shape), dtype, copy=False),
-        xp.astype(xp.reshape(rest, shape), dtype, copy=False),
+        xp.astype(xp.reshape(complement, shape), dtype, copy=False),
     )
 
 

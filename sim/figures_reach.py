@@ -21,8 +21,7 @@ from sim.figures_style import (
     simplex_grid,
     simplex_point,
 )
-from theory import divergence, make_rule, optimal_gamma
-from theory.certificate import certified_divergence
+from theory import certified_divergence, divergence, make_rule, optimal_gamma
 
 __all__ = ["capped_simplex", "certified_curves", "certified_rows"]
 

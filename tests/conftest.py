@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", derandomize=True, max_examples=60, **_COMMON)
-settings.register_profile("nightly", derandomize=False, max_examples=2000, **_COMMON)
+settings.register_profile("ci", derandomize=True, max_examples=30, **_COMMON)
+settings.register_profile("nightly", derandomize=False, max_examples=500, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -68,7 +68,7 @@ def solve_kl(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Arra
 
     def often(q: Array, rest: Array, surprise: Array, budget: Array) -> tuple[Array, Array]:
         tilt = _start_frequent(xp, q, rest, surprise, budget)
-        small = _descend(xp, tilt, rest, q, budget, _weights)
+        small = _descend(xp, tilt, rest, q, budget, _weights_down)
         return 1.0 - small, small
 
     def rarely(q: Array, rest: Array, surprise: Array, budget: Array) -> tuple[Array, Array]:
@@ -134,6 +134,13 @@ def _weights(xp: Any, tilt: Array, mass: Array, other: Array) -> Weights:
     return (mass + z) / total, other / total, xp.log1p(z)
 
 
+def _weights_down(xp: Any, tilt: Array, mass: Array, other: Array) -> Weights:
+    """The same for τ < 0 and M not far below 1: m·e^τ itself, so that m′ keeps its digits."""
+    raised, z = mass * xp.exp(tilt), mass * xp.expm1(tilt)
+    total = 1.0 + z
+    return raised / total, other / total, xp.log1p(z)
+
+
 def _weights_far(xp: Any, tilt: Array, mass: Array, other: Array) -> Weights:
     """The same where M is far below 1, by way of the odds m′/(1−m′) and log(1−m)."""
     log_other = xp.log(other)
@@ -146,7 +153,7 @@ def _descend(
 ) -> Array:
     """Run the fixed number of steps from a start and return the tilted mass m′."""
     for _ in range(KL_STEPS):
-        tilt = _householder(tilt, *weights(xp, tilt, mass, other), budget)
+        tilt = _householder(xp, tilt, *weights(xp, tilt, mass, other), budget)
     tracked = weights(xp, tilt, mass, other)[0]
     far = xp.abs(tilt) > 2.0
     if is_lazy(far):
@@ -159,11 +166,13 @@ def _descend(
 
 
 def _householder(
-    tilt: Array, tracked: Array, untracked: Array, log_total: Array, budget: Array
+    xp: Any, tilt: Array, tracked: Array, untracked: Array, log_total: Array, budget: Array
 ) -> Array:
     """One step of order 4 on K(τ) = τ·m′ − log M, the KL divergence of the tilt by τ.
 
-    K′ = τv, K″ = v(1 + τs), K‴ = v(s(2 + τs) − 2τv) with v = m′(1−m′) and s = 1 − 2m′.
+    K′ = τv, K″ = v(1 + τs), K‴ = v(s(2 + τs) − 2τv) with v = m′(1−m′) and s = 1 − 2m′. Where the
+    budget is within rounding of certainty, or vanishes, the residual is noise: the start is right
+    to a third, so τ may move by a half of itself and no more.
     """
     v = tracked * untracked
     s = 1.0 - 2.0 * tracked
@@ -172,7 +181,7 @@ def _householder(
     pace = (tilt * tracked - log_total - budget) / (slope * tilt)  # the Newton step over τ
     a = 0.5 * (1.0 + lean) * pace
     b = (s * (2.0 + lean) - 2.0 * slope) * (tilt * pace * pace / 6.0)
-    return tilt - tilt * (pace * (1.0 - a) / (1.0 - 2.0 * a + b))
+    return tilt * xp.clip(1.0 - pace * (1.0 - a) / (1.0 - 2.0 * a + b), 0.5, 1.5)
 
 
 def _polish_kl(xp: Any, tracked: Array, mass: Array, other: Array, budget: Array) -> Array:

@@ -190,7 +190,7 @@ CLAIM = Claim(
     expected="proved",
     derive=derive,
     check=check,
-    notebook="06",
+    notebook="01",
     instead=(
         "The gap is known exactly: P(reject) − TV(p, output), plus the total distance of the "
         "output from the interval between p and q."

@@ -205,7 +205,7 @@ CLAIM = Claim(
     expected="proved",
     derive=derive,
     check=check,
-    notebook="04",
+    notebook="06",
     instead=(
         "For large V the share is (2 − α^m)/(2m+1), so the saving is the larger the more is "
         "accepted and never below 1 − 2/(2m+1). Which rules are local is found by changing the "

@@ -1,0 +1,31 @@
+"""γ* where the budget is a few units in the last place away from certainty, or from nothing."""
+
+import numpy as np
+import pytest
+
+from theory import optimal_gamma
+
+Q = np.concatenate([
+    np.linspace(0.001, 0.999, 999), np.geomspace(1e-300, 1e-3, 200), 1 - np.geomspace(1e-15, 1e-3, 60)
+])  # fmt: skip
+ULP = 2.0**-52
+
+
+@pytest.mark.parametrize("gap", [2e-16, 3e-16, 1e-15, 1e-14, 1e-12, 1e-9, 1e-6, 1e-3])
+def test_the_complement_agrees_with_the_bracketing_root_finder_close_to_certainty(gap):
+    budget = -np.log(Q) * (1 - gap)
+    fast = optimal_gamma(Q, budget)
+    assert np.all(np.isfinite(fast.value) & np.isfinite(fast.complement))
+    # The budget is known to a few units in the last place only; so is what it leaves.
+    wide = 1 + 8 * ULP
+    low = optimal_gamma(Q, budget * (1 + 16 * ULP), method="scipy").complement
+    high = optimal_gamma(Q, budget * (1 - 16 * ULP), method="scipy").complement
+    assert np.all((fast.complement >= low / wide) & (fast.complement <= high * wide))
+
+
+@pytest.mark.parametrize("budget", [5e-324, 1e-310, 1e-200, 1e-100, 1e-30])
+def test_a_vanishing_budget_leaves_every_frequent_token_where_it_was(budget):
+    q = np.linspace(0.01, 0.99, 99)
+    fast = optimal_gamma(q, budget)
+    assert np.all(np.abs(fast.value - q) <= 2 * ULP * q)
+    assert np.all(np.abs(fast.complement - (1 - q)) <= 2 * ULP)

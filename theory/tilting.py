@@ -116,8 +116,8 @@ def _start_frequent(xp: Any, q: Array, rest: Array, surprise: Array, budget: Arr
     √(L/(q(1−q))), so that it has the right second order at small budgets.
     """
     sigma = -xp.log1p(-xp.minimum(budget / surprise, 1.0 - 2.0**-53))
-    root = xp.sqrt(surprise / (q * rest) * (0.5 * sigma))
-    return -sigma - (2.0 / 0.3361) * (1.0 - 1.0 / (1.0 + 0.3361 * root))
+    root = 0.3361 * xp.sqrt(surprise / (q * rest) * (0.5 * sigma))
+    return -sigma - (2.0 / 0.3361) * (root / (1.0 + root))
 
 
 Weights = tuple[Array, Array, Array]
@@ -178,7 +178,8 @@ def _householder(
     s = 1.0 - 2.0 * tracked
     slope = tilt * v
     lean = tilt * s
-    pace = (tilt * tracked - log_total - budget) / (slope * tilt)  # the Newton step over τ
+    # The Newton step over τ; below the floor the start is exact to the last digit.
+    pace = (tilt * tracked - log_total - budget) / xp.maximum(slope * tilt, 1e-300)
     a = 0.5 * (1.0 + lean) * pace
     b = (s * (2.0 + lean) - 2.0 * slope) * (tilt * pace * pace / 6.0)
     return tilt * xp.clip(1.0 - pace * (1.0 - a) / (1.0 - 2.0 * a + b), 0.5, 1.5)

@@ -5,9 +5,8 @@ import pytest
 
 from theory import optimal_gamma
 
-Q = np.concatenate([
-    np.linspace(0.001, 0.999, 999), np.geomspace(1e-300, 1e-3, 200), 1 - np.geomspace(1e-15, 1e-3, 60)
-])  # fmt: skip
+FREQUENT, RARE = np.linspace(0.001, 0.999, 999), np.geomspace(1e-300, 1e-3, 200)
+Q = np.concatenate([FREQUENT, RARE, 1 - np.geomspace(1e-15, 1e-3, 60)])
 ULP = 2.0**-52
 
 
@@ -23,7 +22,7 @@ def test_the_complement_agrees_with_the_bracketing_root_finder_close_to_certaint
     assert np.all((fast.complement >= low / wide) & (fast.complement <= high * wide))
 
 
-@pytest.mark.parametrize("budget", [5e-324, 1e-310, 1e-200, 1e-100, 1e-30])
+@pytest.mark.parametrize("budget", [5e-324, 1e-310, 1e-200, 1e-100, 1e-40])
 def test_a_vanishing_budget_leaves_every_frequent_token_where_it_was(budget):
     q = np.linspace(0.01, 0.99, 99)
     fast = optimal_gamma(q, budget)

@@ -173,7 +173,7 @@ class ClippedFamily:
         )
         chord = high - share * (high - low)
         trial = xp.concat([newton, 0.5 * (low + high), chord], axis=-1)
-        trial = xp.clip(trial, low, high)
+        trial = xp.where(xp.isnan(trial), low, xp.clip(trial, low, high))
         point = self.at(trial)
         over = point.spent > level
         # The largest trial above the level and the smallest within it become the new ends.

@@ -198,8 +198,11 @@ class Power(Divergence):
         return q * (expm1_remainder(xp, a * xp.log1p(u)) + a * log1p_remainder(u)) / (a * (a - 1.0))
 
     def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        a = self.order
-        return (q * (xp.exp(a * log_ratio(xp, h, q)) - 1.0) - a * d) / (a * (a - 1.0))
+        a, exponent = self.order, self.order * log_ratio(xp, h, q)
+        # (h/q)^a may overflow where q·(h/q)^a does not.
+        large = exponent > 700.0
+        powered = xp.where(large, xp.exp(exponent + xp.log(q)), q * xp.exp(exponent))
+        return (powered - q - a * d) / (a * (a - 1.0))
 
     def slope(self, t: Array) -> Array:
         xp, b = namespace(t), self.order - 1.0

@@ -208,11 +208,16 @@ def _root_scipy(
         gamma, y = np.where(upper, 1.0 - small, small), np.where(upper, small, 1.0 - small)
         return kind.term(gamma, q, d) + kind.term(y, rest, -d) - budget
 
-    half = np.full_like(q, 0.5)
-    upper = (q >= 0.5) | (excess(half, q, rest, budget, np.zeros_like(q, dtype=bool)) <= 0)
+    upper = np.full_like(q, False, dtype=bool)
+    upper = (q >= 0.5) | (excess(np.full_like(q, 0.5), q, rest, budget, upper) <= 0)
+    low, high = np.where(upper, SMALLEST, q), np.where(upper, np.minimum(rest, 0.5), 0.5)
+    for _ in range(12):  # within a factor 1.2 first: a step across many decades loses its digits
+        middle = np.clip(np.sqrt(low) * np.sqrt(high), low, high)
+        left_of_root = (excess(middle, q, rest, budget, upper) <= 0) ^ upper
+        low, high = np.where(left_of_root, middle, low), np.where(left_of_root, high, middle)
     found = elementwise.find_root(
         excess,
-        (np.where(upper, SMALLEST, q), np.where(upper, np.minimum(rest, 0.5), 0.5)),
+        (low, high),
         args=(q, rest, budget, upper),
         maxiter=2500,
         tolerances={"xatol": 0.0, "xrtol": 4 * 2.0**-52, "fatol": 0.0, "frtol": 0.0},
@@ -225,7 +230,7 @@ def _root_scipy(
 
 def _square_root_form(xp: Any, q: Array, rest: Array, scaled: Array) -> tuple[Array, Array]:
     """Return γ = q + √(s·q(1−q)) and 1 − γ = (1−q)((1−q) − s·q)/((1−q) + √…), capped at 1."""
-    bonus = xp.sqrt(scaled * q * rest)
+    bonus = xp.sqrt(scaled) * xp.sqrt(q * rest)  # the product of all three may underflow
     raised = bonus > 0  # False for NaN: an infinite budget adds nothing where q is 0 or 1
     bonus = xp.where(raised, bonus, 0.0)
     room = xp.maximum(rest - scaled * q, 0.0)

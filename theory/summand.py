@@ -119,7 +119,7 @@ def price_of(xp: Any, mass: Array, price: float) -> Array:
 def log_ratio(xp: Any, h: Array, q: Array) -> Array:
     """Return log(h/q) for h, q > 0, also where the quotient leaves the range of float64."""
     ratio = h / q
-    regular = (ratio > 0) & (ratio < math.inf)
+    regular = (ratio >= 2.0**-1022) & (ratio < math.inf)  # a subnormal quotient lost digits
     if bool(xp.all(regular)) if not is_lazy(ratio) else True:
         return xp.log(ratio)
     return xp.where(regular, xp.log(xp.where(regular, ratio, 1.0)), xp.log(h) - xp.log(q))

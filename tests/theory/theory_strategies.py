@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from theory import RULES, make_rule
@@ -18,11 +17,6 @@ KINDS = (
 )
 ALL_KINDS = (*KINDS, "power:1.5", "power:-0.5")
 FAINT = (5e-324, 1e-310, 1e-308)
-
-
-def known_fault(reason):
-    """Mark a test of something that is wrong today; it fails as soon as the fault is mended."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
 
 def normalised(weights):

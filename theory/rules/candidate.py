@@ -64,8 +64,9 @@ def _over_budget(pair: Pair, kind: Divergence, budget: float) -> Array:
     """
     p, q = _donor_side(pair)
     spent = pair.cached(("two-point", kind), lambda: kind.plain_two_point(p, q))
-    # Written with ≤ so that a NaN of the plain formula (q = 0 or p = 1) remains a suspect.
-    return (p > q) & ~(spent <= budget * (1.0 - 1e-6) - 1e-12 * p)
+    # What the plain formula cannot tell (NaN at q = 0 or p = 1, an overflow) remains a suspect.
+    decided = (spent >= -1.0) & (spent <= budget * (1.0 - 1e-6) - 1e-14)
+    return (p > q) & ~decided
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def summand(kind, h, q):
     if kind == "squared_hellinger":
         return (math.sqrt(h) - math.sqrt(q)) ** 2 / 2
     if kind == "jensen_shannon":
-        middle = math.log((h + q) / 2) if h + q > 1e-300 else math.log(h / 2 + q / 2)
+        middle = math.log(max(h, q)) + math.log1p(min(h, q) / max(h, q)) - LN2
         return (h * (math.log(h) - middle) + q * (math.log(q) - middle)) / 2
     order = float(kind.removeprefix("power:"))
     grown = math.exp(min(order * log_t + math.log(q), 700.0))

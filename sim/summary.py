@@ -23,7 +23,8 @@ def summarise(table: pd.DataFrame, frontier: pd.DataFrame, level: float = LEVEL)
     several = table.groupby("source")[_PANEL[1:]].nunique().max(axis=None) > 1
     for key, rows in table.groupby(_PANEL, sort=False):
         curve = frontier[(frontier[_PANEL] == list(key)).all(axis=1)]
-        best = {FRONTIER: _within(curve["level"], curve["acceptance"], level)}
+        # In √level the frontier is nearly straight, so that its chords do not fall below it.
+        best = {FRONTIER: _within(curve["level"] ** 0.5, curve["acceptance"], level**0.5)}
         for rule, points in rows.groupby("rule", sort=False):
             best[rule] = _within(points["kl_output_verifier"], points["acceptance"], level)
         name = f"{key[0]} ({key[1]}, V={key[2]})" if several else key[0]

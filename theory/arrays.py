@@ -25,7 +25,8 @@ import numpy as np
 Array = Any
 
 # How far a row of each dtype may sum from 1 before it is refused.
-SUM_TOLERANCE = {"float32": 1e-5, "float64": 1e-7}
+# A float32 softmax over 150,000 tokens is off by 2e-5.
+SUM_TOLERANCE = {"float32": 1e-4, "float64": 1e-7}
 
 
 def namespace(*arrays: Array) -> Any:

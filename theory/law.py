@@ -152,6 +152,9 @@ def one_steps(
     those of :func:`one_step`.
     """
     rules = list(rules)
+    for rule in rules:
+        if not hasattr(rule, "needs_order"):
+            raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
     sort = any(rule.needs_order for rule in rules)
     pair = Pair.prepare(p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=sort)
     laws = (rule.law(pair) for rule in rules)

@@ -107,6 +107,9 @@ def candidate_target(q: Array, n: int, gamma: Array) -> Array:
     """Return the target h of candidate n: h_n = γ, h_i = q_i(1−γ)/(1−q_n), for one row q [V]."""
     q, gamma = coerce(q, gamma)
     xp = namespace(q)
+    if isinstance(n, bool) or int(n) != n or not 0 <= n < q.shape[-1]:
+        raise ValueError(f"n is {n!r}, not a token index in [0, {q.shape[-1] - 1}]")
+    check_elementwise("gamma", gamma, 0.0, 1.0)
     at_n = xp.arange(q.shape[-1], device=device_of(q)) == n
     rest = 1.0 - q[n]
     scale = xp.where(rest > 0, (1.0 - gamma) / xp.where(rest > 0, rest, 1.0), 0.0)
@@ -136,7 +139,7 @@ def _elementwise(
     with quiet():
         for start in range(0, size, block):
             part = slice(start, start + block)
-            inside = xp.clip(q[part], 0.0, 1.0)
+            inside = xp.clip(q[part], 0.0, 1.0) + 0.0  # −0.0 becomes 0.0
             value[part], complement[part] = compute(xp, inside, 1.0 - inside, budget[part])
     return Gamma(
         xp.astype(xp.reshape(value, shape), dtype, copy=False),

@@ -87,6 +87,9 @@ class Pair:
             Naming the argument, row and value of the first invalid entry, or the two shapes or
             devices that differ.
         """
+        for name, rows in (("p", p), ("q", q)):
+            if rows is None:
+                raise ValueError(f"{name} is None; expected a distribution [..., V]")
         given = {"p": p, "q": q, "p_raw": p_raw, "q_raw": q_raw}
         names = tuple(n for n, a in given.items() if a is not None)
         arrays = coerce(*(given[n] for n in names))
@@ -103,7 +106,7 @@ class Pair:
         *batch, vocabulary = p.shape
         dtype = xp.result_type(p, q)
         flat = {
-            name: xp.reshape(xp.astype(a, xp.float64, copy=False), (-1, vocabulary))
+            name: xp.reshape(xp.astype(a, xp.float64, copy=False) + 0.0, (-1, vocabulary))
             if vocabulary and 0 not in batch
             else xp.zeros((0, vocabulary), dtype=xp.float64, device=device_of(p))
             for name, a in arrays.items()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from theory_strategies import EXAMPLES, label, pairs
 
 from theory import RULES, Gamma, Rule, make_rule, one_step, one_steps, register
-from theory.arrays import normalised_or, one_hot
+from theory.arrays import normalised_or, one_hot, quotient
 from theory.rules import CandidateRule, TargetOnlyRule
 
 NAMES = {
@@ -122,7 +122,7 @@ class Halved(Rule):
     family = "mine"
 
     def accept(self, pair):
-        return 0.5 * pair.xp.minimum(pair.q / pair.xp.where(pair.p > 0, pair.p, 1.0), 1.0)
+        return 0.5 * pair.xp.minimum(quotient(pair.xp, pair.q, pair.p, 1.0), 1.0)
 
     def recover(self, pair, candidate):
         others = pair.xp.where(one_hot(pair.xp, candidate, pair.q) > 0, 0.0, pair.q)

@@ -218,7 +218,7 @@ def _may_fail(node):
 
 FOREIGN = re.compile(
     r"(?<![\w.}/])/(?:home|root|work|tmp|Users|mnt|opt|var)/\w"
-    r"|\b[A-Z]:\\\\?Users|files\.pythonhosted\.org|pypi\.org/simple|index-url|://[^\s/]*proxy"
+    r"|\b[A-Z]:\\\\?Users|index-url|://[^\s/]*proxy"
 )
 
 

@@ -8,6 +8,7 @@ probabilities b and a function n -> recovery distribution, straight from the def
 import math
 
 HALVINGS = 200
+SMALLEST = 5e-324
 
 
 def plain_law(rule, p, q):
@@ -168,7 +169,11 @@ def clipped(p, q, mass):
     log_a = halved(0.0, 1500.0, too_high)[1]
     b = halved(0.0, 1.0, too_low)[1]
     share = 1 - mass / outside if outside > mass else 0.0
-    return [x * share if y == 0 else min(max(x, b * y), scaled(log_a, y)) for x, y in zip(p, q)]
+    # b·q of the faintest tokens is kept off 0, which would cost everything where f(0) is inf.
+    return [
+        x * share if y == 0 else min(max(x, b * y, SMALLEST), scaled(log_a, y))
+        for x, y in zip(p, q)
+    ]
 
 
 def best_target(p, q, level, kind, on_support=False):

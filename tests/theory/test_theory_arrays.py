@@ -292,6 +292,8 @@ def test_every_library_is_checked(convert):
             one_step(make_rule("sps"), convert(np.full((2, 3), 1 / 3)), convert(rows))
         with pytest.raises(ValueError, match=rf"^h {message}"):
             divergence("kl", convert(rows), good)
+        with pytest.raises(ValueError, match=rf"^q {message}"):
+            divergence("kl", good, convert(rows))
 
 
 @pytest.mark.parametrize("call", FUNCTIONS)

@@ -15,7 +15,7 @@ distribution computed here is the one `generate` draws from.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -27,15 +27,18 @@ __all__ = ["SamplingSettings", "distributions"]
 # Rows are worked in chunks: the top-p warper sorts, and values, indices, cumulative sums and
 # masks are alive at once. 2^22 entries are 32 MiB per float64 array, under 300 MiB in all.
 _CHUNK_ENTRIES = 1 << 22
+_GREEDY = "greedy-draft"
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """Temperature and filters, applied alike to draft and verifier.
+    """Temperature and filters, applied alike to draft and verifier, and how the draft proposes.
 
-    temperature : T ≥ 0, finite; 1 leaves the logits alone, 0 is greedy.
-    top_k       : keep the k likeliest tokens (ties kept); None keeps all.
-    top_p       : keep the nucleus of mass top_p ∈ (0, 1]; None and 1 keep all.
+    temperature  : T ≥ 0, finite; 1 leaves the logits alone, 0 is greedy.
+    top_k        : keep the k likeliest tokens (ties kept); None keeps all.
+    top_p        : keep the nucleus of mass top_p ∈ (0, 1]; None and 1 keep all.
+    greedy_draft : the draft proposes its likeliest token, as most serving engines do. Then p is
+                   the one-hot at that token, for the test, the recovery and every measure.
 
     Raises ValueError naming the parameter when one is outside its range.
     """
@@ -43,6 +46,7 @@ class SamplingSettings:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    greedy_draft: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", _real("temperature", self.temperature))
@@ -57,22 +61,32 @@ class SamplingSettings:
 
     @property
     def label(self) -> str:
-        """The settings as people write them: `T=0.6 top-p 0.95 top-k 20`."""
+        """The settings as people write them: `T=0.6 top-p 0.95 top-k 20`, `T=1 greedy-draft`."""
         parts = [f"T={self.temperature:g}"]
         if self.top_p is not None:
             parts.append(f"top-p {self.top_p:g}")
         if self.top_k is not None:
             parts.append(f"top-k {self.top_k}")
+        if self.greedy_draft:
+            parts.append(_GREEDY)
         return " ".join(parts)
+
+    @property
+    def filters(self) -> dict[str, float | int | None]:
+        """Temperature, top_k and top_p by name: what decides a distribution from its logits."""
+        return {name: getattr(self, name) for name in ("temperature", "top_k", "top_p")}
 
     @classmethod
     def parse(cls, label: str) -> Self:
         """The settings named by a label; the inverse of `label`.
 
-        Raises ValueError naming the text when it is not of the form `T=… [top-p …] [top-k …]`.
+        Raises ValueError naming the text when it is not of the form
+        `T=… [top-p …] [top-k …] [greedy-draft]`.
         """
         fields = {"T": ("temperature", float), "top-p": ("top_p", float), "top-k": ("top_k", int)}
         words = label.replace("T=", "T ", 1).split()
+        greedy = words[-1:] == [_GREEDY]
+        words = words[: len(words) - greedy]
         try:
             if len(words) % 2 or "T" not in words[::2] or len(set(words[::2])) < len(words) // 2:
                 raise KeyError(label)
@@ -81,7 +95,7 @@ class SamplingSettings:
         except (KeyError, ValueError):
             example = "T=0.6 top-p 0.95 top-k 20"
             raise ValueError(f"sampling settings {label!r} are not like {example!r}") from None
-        return cls(**values)
+        return cls(**values, greedy_draft=greedy)
 
     def probabilities(
         self, logits: torch.Tensor, *, dtype: torch.dtype = torch.float64, name: str = "logits"
@@ -90,6 +104,16 @@ class SamplingSettings:
         return distributions(
             logits, self.temperature, self.top_k, self.top_p, dtype=dtype, name=name
         )
+
+    def draft_probabilities(
+        self, logits: torch.Tensor, *, dtype: torch.dtype = torch.float64, name: str = "logits"
+    ) -> torch.Tensor:
+        """What the draft proposes from, [..., V]: `probabilities`, or the one-hot at its argmax.
+
+        The argmax of the logits (lowest index on ties) is that of every temperature and filter.
+        """
+        temperature = 0.0 if self.greedy_draft else self.temperature
+        return replace(self, temperature=temperature).probabilities(logits, dtype=dtype, name=name)
 
 
 def distributions(
@@ -140,22 +164,38 @@ def _row_probabilities(
     overflows = ~torch.isfinite(highest / settings.temperature)
     if bool(overflows.any()):
         scores = torch.where(overflows, rows - highest, rows)
-    for warper in _warpers(settings):
-        scores = warper(None, scores)
-    return scores.softmax(dim=-1)
-
-
-def _warpers(settings: SamplingSettings) -> list:
-    """transformers' warpers in the order of its own sampler, the neutral ones left out."""
-    warpers = []
     if settings.temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(settings.temperature))
+        scores = TemperatureLogitsWarper(settings.temperature)(None, scores)
+    columns = _top_columns(scores, settings.top_k)
+    if columns is None:
+        return _filtered(scores, settings).softmax(dim=-1)
+    kept = _filtered(scores.gather(-1, columns), settings).softmax(dim=-1)
+    return torch.zeros_like(rows).scatter_(-1, columns, kept)
+
+
+def _filtered(scores: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
+    """The scores with −∞ where top-k, then top-p, cut; a neutral filter is left out."""
     if settings.top_k is not None:
-        warpers.append(TopKLogitsWarper(settings.top_k))
+        scores = TopKLogitsWarper(settings.top_k)(None, scores)
     # At 1 transformers leaves the filter out too: it would cut tokens whose mass underflows.
     if settings.top_p is not None and settings.top_p < 1.0:
-        warpers.append(TopPLogitsWarper(settings.top_p))
-    return warpers
+        scores = TopPLogitsWarper(settings.top_p)(None, scores)
+    return scores
+
+
+def _top_columns(scores: torch.Tensor, top_k: int | None) -> torch.Tensor | None:
+    """Columns [rows, W], ascending, that hold every token top-k keeps; None to take them all.
+
+    The filters look at nothing else, and top-p sorts: 20 tokens instead of a vocabulary.
+    """
+    width = scores.shape[-1]
+    if top_k is None or top_k >= width or scores.shape[0] == 0:
+        return None
+    lowest = scores.topk(top_k, dim=-1).values[:, -1:]
+    most = int((scores >= lowest).sum(dim=-1).max())  # more than top_k where logits tie
+    if 2 * most > width:
+        return None
+    return scores.topk(most, dim=-1).indices.sort(dim=-1).values
 
 
 def _highest(rows: torch.Tensor, batch: torch.Size, start: int, name: str) -> torch.Tensor:

@@ -14,7 +14,6 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
@@ -97,7 +96,7 @@ def trace_header(
         draft_revision=pair.draft_revision,
         tokenizer_hash=pair.tokenizer_hash,
         contexts=contexts,
-        sampling=None if contexts == "given" else asdict(settings),
+        sampling=None if contexts == "given" else settings.filters,
         seed=seed,
         positions=positions,
         prompts=prompts,

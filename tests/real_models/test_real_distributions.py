@@ -245,6 +245,8 @@ def test_settings_outside_their_range_are_named(settings, name):
         (SamplingSettings(0), "T=0"),
         (SamplingSettings(0.6, 20, 0.95), "T=0.6 top-p 0.95 top-k 20"),
         (SamplingSettings(1.5, top_k=4), "T=1.5 top-k 4"),
+        (SamplingSettings(greedy_draft=True), "T=1 greedy-draft"),
+        (SamplingSettings(0.6, 20, greedy_draft=True), "T=0.6 top-k 20 greedy-draft"),
     ],
 )
 def test_labels_read_back(settings, label):
@@ -257,7 +259,33 @@ def test_labels_read_back(settings, label):
     )
 
 
-@pytest.mark.parametrize("label", ["", "T=", "T=x", "top-k 3", "T=1 top-z 3", "T=1 T=2", "T=-1"])
+def test_a_greedy_draft_is_one_hot_and_the_verifier_is_not():
+    logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [2.0, -INF, 0.0, 1.0]])
+    settings = SamplingSettings(0.7, top_k=3, greedy_draft=True)
+    assert settings.draft_probabilities(logits).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    sampled = SamplingSettings(0.7, top_k=3)
+    assert torch.equal(settings.probabilities(logits), sampled.probabilities(logits))
+    assert torch.equal(sampled.draft_probabilities(logits), sampled.probabilities(logits))
+    with pytest.raises(ValueError, match="draft logits: row 1"):
+        settings.draft_probabilities(
+            torch.full((2, 3), -INF).index_fill(0, torch.tensor(0), 0.0), name="draft logits"
+        )
+
+
+BAD_LABELS = [
+    "",
+    "T=",
+    "T=x",
+    "top-k 3",
+    "T=1 top-z 3",
+    "T=1 T=2",
+    "T=-1",
+    "greedy-draft",
+    "T=1 greedy-draft top-k 3",
+]
+
+
+@pytest.mark.parametrize("label", BAD_LABELS)
 def test_labels_that_say_nothing_are_refused(label):
     with pytest.raises(ValueError, match=r"sampling settings|temperature"):
         SamplingSettings.parse(label)

@@ -7,13 +7,12 @@ count layers: a layer finds its keys and values in the cache by `layer_idx`, and
 built from `config.num_hidden_layers` and `config.layer_types`.
 """
 
-import copy
 from collections.abc import Iterable
-from itertools import chain
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from real_models.decoder import layer_list_name, shared_copy
 from real_models.errors import UserError
 
 __all__ = ["parse_skip", "skip_layers", "skip_name"]
@@ -32,9 +31,7 @@ def skip_layers(verifier: PreTrainedModel, drop: Iterable[int]) -> PreTrainedMod
     """
     layers = _layer_list(verifier)
     dropped = _checked(list(drop), len(verifier.get_submodule(layers)))
-    tensors = chain(verifier.parameters(), verifier.buffers())
-    # What the memo already holds is taken as it is instead of being copied.
-    draft = copy.deepcopy(verifier, {id(tensor): tensor for tensor in tensors})
+    draft = shared_copy(verifier)
     total = len(draft.get_submodule(layers))
     kept = [index for index in range(total) if index not in dropped]
     stack = nn.ModuleList(draft.get_submodule(layers)[index] for index in kept)
@@ -65,17 +62,14 @@ def skip_name(drop: Iterable[int]) -> str:
 
 
 def _layer_list(model: PreTrainedModel) -> str:
-    """The qualified name of the decoder's list of layers."""
+    """The name of the decoder's list of layers; UserError where they do not stand alone."""
     config = model.config.get_text_config(decoder=True)
     if getattr(config, "is_heterogeneous", False) or getattr(config, "num_kv_shared_layers", 0):
         raise UserError(
             f"{type(model).__name__} has layers that depend on each other's place or cache; "
             "layers cannot be skipped"
         )
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers:
-            return name
-    raise UserError(f"{type(model).__name__} has no list of {config.num_hidden_layers} layers")
+    return layer_list_name(model)
 
 
 def _checked(drop: list[int], total: int) -> frozenset[int]:

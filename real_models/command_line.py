@@ -40,7 +40,11 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
         "--pair", help=f"a registered pair (default {DEFAULT_PAIR}): {', '.join(PAIRS)}"
     )
     group.add_argument("--verifier", help="smollm2, a folder, a path.gguf, or a hub id[@revision]")
-    group.add_argument("--draft", help="the same, or skip:14,16,17 to drop layers of the verifier")
+    group.add_argument(
+        "--draft",
+        help="the same, or derived from the verifier: skip:14,16,17 without those layers, round:4 "
+        "with 4-bit weights, round:4,group=32,asymmetric, skip:14,17+round:5",
+    )
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
     group.add_argument("--device-map", help="placement by transformers, e.g. auto for big models")
     group.add_argument("--dtype", default="float32", choices=DTYPES, help="of the forward passes")

@@ -3,6 +3,7 @@
     pair = load_pair("smollm2-skip3")
     pair = load_pair(verifier="Qwen/Qwen3-14B", draft="Qwen/Qwen3-0.6B")
     pair = load_pair(verifier="smollm2", draft="skip:14,16,17")
+    pair = load_pair(verifier="smollm2", draft="round:4")
 
 Everything that would make a comparison of p and q meaningless is refused here, once: different
 tokenizers, logits of different width, models on different devices, no end-of-text token.
@@ -25,8 +26,9 @@ from real_models.compatibility import (
     tokenizer_hash,
     with_padding,
 )
+from real_models.derived import parse_derivation
 from real_models.errors import UserError
-from real_models.layer_skip import parse_skip, skip_layers, skip_name
+from real_models.layer_skip import skip_name
 from real_models.loading import LoadOptions, load_model
 
 __all__ = ["PAIRS", "ModelPair", "load_pair", "make_pair", "register_pair", "tokenizer_hash"]
@@ -95,6 +97,11 @@ for _count, _layers in {
 }.items():
     register_pair(f"smollm2-skip{_count}", BUNDLED, skip_name(_layers))
 
+# Roundings of the bundled verifier, from near to far. Its own weights are 4-bit groups of 32 with
+# a zero point; groups of 64 cut across them, and at 4 bits a zero point of their own is better.
+for _bits, _kind in {5: "symmetric", 4: "asymmetric", 3: "symmetric"}.items():
+    register_pair(f"smollm2-round{_bits}", BUNDLED, f"round:{_bits},group=64,{_kind}")
+
 
 def load_pair(
     name: str | None = None,
@@ -107,8 +114,9 @@ def load_pair(
 ) -> ModelPair:
     """Load a registered pair by name, or any two models.
 
-    verifier : as `loading.load_model` takes it. draft : the same, or `skip:14,16,17` for the
-    verifier without those layers. The other arguments are those of `make_pair`.
+    verifier : as `loading.load_model` takes it. draft : the same, or a derivation of the verifier
+    such as `skip:14,16,17` or `round:4` (see `real_models.derived`). The other arguments are those
+    of `make_pair`.
 
     Raises UserError when the names are unknown or the models do not make a pair.
     """
@@ -119,11 +127,11 @@ def load_pair(
     if verifier is None or draft is None:
         raise UserError("a verifier and a draft go together; one of them is missing")
     options = options or LoadOptions()
+    derivation = parse_derivation(draft)
     target = load_model(verifier, "verifier", options)
-    drop = parse_skip(draft)
-    if drop is not None:
-        small, draft_tokenizer = skip_layers(target.model, drop), None
-        draft_name, draft_revision = f"{verifier} {skip_name(drop)}", target.revision
+    if derivation is not None:
+        small, draft_tokenizer = derivation.apply(target.model), None
+        draft_name, draft_revision = f"{verifier} {derivation.name}", target.revision
     else:
         loaded = load_model(draft, "draft", options)
         small, draft_tokenizer = loaded.model, loaded.tokenizer

@@ -7,14 +7,13 @@ torch, one at a time, and keeps sums only, so that a trace larger than memory st
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import array_api_compat
 import numpy as np
 import pandas as pd
 
 from sim.grid import Setting
 from sim.metrics import expected_accepted
-from theory import divergence
-from theory.arrays import quotient
+from theory.arrays import quotient, to_numpy
+from theory.divergences import several_divergences
 from theory.frontier import CorpusFrontier
 
 __all__ = ["COLUMNS", "DRAFT_LENGTHS", "KEYS", "MEANS", "Tradeoff", "measure_batch"]
@@ -62,22 +61,28 @@ def measure_batch(pair: Any, rules: Sequence[Any]) -> dict[str, np.ndarray]:
     S = len(rules). Names: acceptance, the divergences of the table, max_ratio, entropy_output and
     entropy_verifier. Any array library goes in; numpy float64 comes out.
     """
-    xp = array_api_compat.array_namespace(pair.p, pair.q)
     measured: dict[str, list[np.ndarray]] = {name: [] for name in _MEASURED}
-    entropy_verifier = _to_numpy(pair.verifier_entropy)
+    output, emitted = None, {}
     for rule in rules:
         law = rule.law(pair)
-        results = {
-            "acceptance": law.acceptance,
-            "max_ratio": _max_ratio(xp, law.output, pair.q),
-            "entropy_output": _entropy(xp, law.output),
-        }
-        for name, kind in _DIVERGENCES.items():
-            results[name] = divergence(kind, law.output, pair.q, validate=False)
-        for name, values in results.items():
-            measured[name].append(_to_numpy(values))
-        measured["entropy_verifier"].append(entropy_verifier)
+        # Neighbouring settings often emit the same law: a cascade emits p or q itself.
+        if output is None or not bool(pair.xp.all(law.output == output)):
+            output, emitted = law.output, _measure_output(pair, law.output)
+        for name, values in {**emitted, "acceptance": to_numpy(law.acceptance)}.items():
+            measured[name].append(values)
     return {name: np.stack(values) for name, values in measured.items()}
+
+
+def _measure_output(pair: Any, output: Any) -> dict[str, np.ndarray]:
+    """What does not depend on how the law came about: all measures but the acceptance."""
+    xp = pair.xp
+    divergences = several_divergences(_DIVERGENCES.values(), output, pair.q, validate=False)
+    measured = dict(zip(_DIVERGENCES, divergences)) | {
+        "max_ratio": _max_ratio(xp, output, pair.q),
+        "entropy_output": _entropy(xp, output),
+        "entropy_verifier": pair.verifier_entropy,
+    }
+    return {name: to_numpy(values) for name, values in measured.items()}
 
 
 class Tradeoff:
@@ -150,7 +155,7 @@ class Tradeoff:
         """The corpus frontier: level (mean KL in nats) and the best mean acceptance there."""
         self._sizes()
         level, acceptance = self._corpus.curve()
-        curve = {"level": _to_numpy(level), "acceptance": _to_numpy(acceptance)}
+        curve = {"level": to_numpy(level), "acceptance": to_numpy(acceptance)}
         return pd.DataFrame({**self._keys, **curve})
 
     def _indices(self, labels: Sequence[Hashable]) -> np.ndarray:
@@ -171,7 +176,7 @@ class Tradeoff:
         """Sums per cluster of the frontier's acceptance at each setting's realised KL, [S, C]."""
         where = np.concatenate(self._cluster_of)
         realised = np.concatenate(self._realised, axis=-1)
-        bounds = (_to_numpy(self._corpus.bound(row)) for row in realised)
+        bounds = (to_numpy(self._corpus.bound(row)) for row in realised)
         return np.stack([np.bincount(where, bound, clusters) for bound in bounds])
 
 
@@ -209,9 +214,3 @@ def _entropy(xp: Any, rows: Any) -> Any:
     """−Σ h log h in nats, with 0·log 0 = 0."""
     surprise = rows * xp.log(xp.where(rows > 0, rows, 1.0))
     return xp.maximum(-xp.sum(surprise, axis=-1), 0.0)  # rounding at a one-hot row
-
-
-def _to_numpy(values: Any) -> np.ndarray:
-    if array_api_compat.is_array_api_obj(values):
-        values = array_api_compat.to_device(values, "cpu")
-    return np.asarray(values, dtype=np.float64)

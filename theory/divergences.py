@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,17 @@ from theory.arrays import (
     namespace,
     quotient,
 )
-from theory.summand import (
-    Divergence,
-    expm1_remainder,
-    log1p_remainder,
-    log_or_minus_inf,
-    log_ratio,
-)
+from theory.contrast import Contrast
+from theory.summand import Divergence, expm1_remainder, log_or_minus_inf
 
-__all__ = ["DIVERGENCES", "Divergence", "Power", "divergence", "resolve_divergence"]
+__all__ = [
+    "DIVERGENCES",
+    "Divergence",
+    "Power",
+    "divergence",
+    "resolve_divergence",
+    "several_divergences",
+]
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ class KL(Divergence):
     def generator(self, t: Array) -> Array:
         return t * namespace(t).log(t)
 
-    def _near(self, xp: Any, q: Array, u: Array) -> Array:
-        return q * ((1.0 + u) * log1p_remainder(u) + u * u)
+    def _near(self, c: Contrast) -> Array:
+        u = c.step
+        return c.q * ((1.0 + u) * c.remainder + u * u)
 
-    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        return h * log_ratio(xp, h, q) - d
+    def _far(self, c: Contrast) -> Array:
+        return c.h * c.log - c.d
 
     def slope(self, t: Array) -> Array:
         return log_or_minus_inf(t)
@@ -65,11 +68,11 @@ class ReverseKL(Divergence):
     def generator(self, t: Array) -> Array:
         return -namespace(t).log(t)
 
-    def _near(self, xp: Any, q: Array, u: Array) -> Array:
-        return -q * log1p_remainder(u)
+    def _near(self, c: Contrast) -> Array:
+        return -c.q * c.remainder
 
-    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        return d - q * log_ratio(xp, h, q)
+    def _far(self, c: Contrast) -> Array:
+        return c.d - c.q * c.log
 
     def slope(self, t: Array) -> Array:
         return 1.0 - quotient(namespace(t), 1.0, t, math.inf)
@@ -86,9 +89,8 @@ class PearsonChi2(Divergence):
     def generator(self, t: Array) -> Array:
         return (t - 1.0) ** 2
 
-    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        with np.errstate(over="ignore", under="ignore"):
-            return d * (d / q)
+    def _inside(self, c: Contrast) -> Array:
+        return c.d * c.relative
 
     def slope(self, t: Array) -> Array:
         return 2.0 * (t - 1.0)
@@ -105,8 +107,8 @@ class TotalVariation(Divergence):
     def generator(self, t: Array) -> Array:
         return 0.5 * namespace(t).abs(t - 1.0)
 
-    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        return 0.5 * xp.abs(d)
+    def _inside(self, c: Contrast) -> Array:
+        return 0.5 * c.xp.abs(c.d)
 
     def slope(self, t: Array) -> Array:
         return 0.5 * namespace(t).sign(t - 1.0)
@@ -123,8 +125,8 @@ class SquaredHellinger(Divergence):
     def generator(self, t: Array) -> Array:
         return 0.5 * (namespace(t).sqrt(t) - 1.0) ** 2
 
-    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        root = d / (xp.sqrt(h) + xp.sqrt(q))
+    def _inside(self, c: Contrast) -> Array:
+        root = c.d / (c.xp.sqrt(c.h) + c.xp.sqrt(c.q))
         return 0.5 * root * root
 
     def slope(self, t: Array) -> Array:
@@ -144,17 +146,18 @@ class JensenShannon(Divergence):
         xp = namespace(t)
         return 0.5 * (t * xp.log(t) - (t + 1.0) * xp.log(0.5 * (t + 1.0)))
 
-    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        # With m = (h+q)/2 and v = (h−q)/(h+q) the summand is ½m(2v·artanh v + log(1−v²)), which
-        # loses one bit at most; near |v| = 1 the textbook formula is the accurate one.
-        v = d / (h + q)
-        near = xp.clip(v, -0.5, 0.5)
-        close = 0.25 * (h + q) * (2.0 * near * xp.atanh(near) + xp.log1p(-near * near))
-        return xp.where(xp.abs(v) < 0.5, close, self._far(xp, h, q, d))
-
-    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        middle = 0.5 * (h + q)
-        return 0.5 * (h * log_ratio(xp, h, middle) + q * log_ratio(xp, q, middle))
+    def _inside(self, c: Contrast) -> Array:
+        # With v = (h−q)/(h+q), so that log(h/q) = 2 artanh v, four times the summand is
+        #     (h+q)·(v·log(h/q) + log(1 − v²))
+        #     = −2 min(h, q)·|log(h/q)| − 2(h+q)·log(1 − |h−q|/(2 max(h, q))).
+        # The first form loses one bit at most near v = 0, the second hardly more away from it.
+        both, larger = c.h + c.q, c.xp.maximum(c.h, c.q)
+        v = c.d / both
+        near = c.xp.abs(v) < 0.5
+        tail = c.xp.log1p(c.xp.where(near, -v * v, -0.5 * c.xp.abs(c.d) / larger))
+        close = 0.25 * both * (v * c.log + tail)
+        smaller = c.xp.minimum(c.h, c.q)
+        return c.xp.where(near, close, -0.5 * (smaller * c.xp.abs(c.log) + both * tail))
 
     def slope(self, t: Array) -> Array:
         # ½ log(2t/(1+t)); written with 1/t so that t = inf gives its limit ½ log 2.
@@ -193,16 +196,16 @@ class Power(Divergence):
     def generator(self, t: Array) -> Array:
         return (t**self.order - 1.0 - self.order * (t - 1.0)) / (self.order * (self.order - 1.0))
 
-    def _near(self, xp: Any, q: Array, u: Array) -> Array:
-        a = self.order
-        return q * (expm1_remainder(xp, a * xp.log1p(u)) + a * log1p_remainder(u)) / (a * (a - 1.0))
+    def _near(self, c: Contrast) -> Array:
+        a, rise = self.order, c.xp.log1p(c.step)
+        return c.q * (expm1_remainder(c.xp, a * rise) + a * c.remainder) / (a * (a - 1.0))
 
-    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        a, exponent = self.order, self.order * log_ratio(xp, h, q)
+    def _far(self, c: Contrast) -> Array:
+        a, exponent = self.order, self.order * c.log
         # (h/q)^a may overflow where q·(h/q)^a does not.
         large = exponent > 700.0
-        powered = xp.where(large, xp.exp(exponent + xp.log(q)), q * xp.exp(exponent))
-        return (powered - q - a * d) / (a * (a - 1.0))
+        powered = c.xp.where(large, c.xp.exp(exponent + c.xp.log(c.q)), c.q * c.xp.exp(exponent))
+        return (powered - c.q - a * c.d) / (a * (a - 1.0))
 
     def slope(self, t: Array) -> Array:
         xp, b = namespace(t), self.order - 1.0
@@ -275,7 +278,18 @@ def divergence(kind: str | Divergence, h: Array, q: Array, *, validate: bool = T
         If a row is not a distribution (argument, row and value are named), if shapes or devices
         differ, or for an unknown kind.
     """
-    chosen = resolve_divergence(kind)
+    return several_divergences([kind], h, q, validate=validate)[0]
+
+
+def several_divergences(
+    kinds: Iterable[str | Divergence], h: Array, q: Array, *, validate: bool = True
+) -> list[Array]:
+    """Return the divergences of many kinds between the same rows, ``[...]`` each.
+
+    Each is what :func:`divergence` returns; logarithms and quotients are computed once for all.
+    Parameters and errors are those of :func:`divergence`.
+    """
+    chosen = [resolve_divergence(kind) for kind in kinds]
     h, q = coerce(h, q)
     if validate:
         check_same_place(("h", "q"), (h, q))
@@ -283,5 +297,5 @@ def divergence(kind: str | Divergence, h: Array, q: Array, *, validate: bool = T
         check_distribution("q", q)
     xp = namespace(h, q)
     dtype = xp.result_type(h, q)
-    wide = xp.float64
-    return xp.astype(chosen.between(xp.astype(h, wide), xp.astype(q, wide)), dtype)
+    contrast = Contrast.of(*(xp.astype(x, xp.float64, copy=False) for x in (h, q)))
+    return [xp.astype(kind.over(contrast), dtype, copy=False) for kind in chosen]

@@ -13,23 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from theory.arrays import Array, is_lazy, namespace, quiet
-
-NEAR = 0.25  # below |h/q − 1| = NEAR the textbook formulas cancel and a series takes over
-
-
-def log1p_remainder(u: Array) -> Array:
-    r"""Return :math:`\log(1+u) - u` for |u| ≤ NEAR to a few units in the last place.
-
-    The series :math:`\log(1+u) = 2\,\mathrm{artanh}(w)`, w = u/(2+u), is subtracted term by term:
-    :math:`-2w^2/(1-w) + 2(w^3/3 + w^5/5 + \dots)`; what is left out is below 2⁻⁵³ relative.
-    """
-    w = u / (2.0 + u)
-    square = w * w
-    series = square * (1.0 / 19.0)
-    for k in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0):
-        series = (series + 1.0 / k) * square
-    return 2.0 * square * (w * (series + 1.0 / 3.0) - 1.0 / (1.0 - w))
+from theory.arrays import Array, namespace, quiet
+from theory.contrast import Contrast
 
 
 @dataclass(frozen=True)
@@ -49,34 +34,28 @@ class Divergence:
 
         ``difference`` is h − q where the caller knows it more accurately than subtraction gives.
         """
-        xp = namespace(h, q)
-        d = h - q if difference is None else difference
-        if not is_lazy(h) and bool(xp.all(h > 0)) and bool(xp.all(q > 0)):
-            return self._inside(xp, h, q, d)
-        safe_q, safe_h = xp.where(q > 0, q, 1.0), xp.where(h > 0, h, 1.0)
-        inside = (q > 0) & (h > 0)
-        d = xp.where(inside, d, 0.0)
-        safe_h = xp.where(inside, safe_h, safe_q)
-        value = self._inside(xp, safe_h, safe_q, d)
-        value = xp.where((h == 0) & (q > 0), price_of(xp, q, self.at_zero), value)
-        return xp.where((q == 0) & (h > 0), price_of(xp, h, self.recession), value)
+        return self.summand(Contrast.of(h, q, difference))
 
-    def _inside(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        """Choose, for h, q > 0, between the series near h = q and the textbook formula."""
+    def summand(self, contrast: Contrast) -> Array:
+        """Return q·f̃(h/q) elementwise; many kinds may share one contrast."""
+        c = contrast
         with np.errstate(over="ignore", under="ignore"):
-            u = d / q
-            return xp.where(
-                xp.abs(u) < NEAR,
-                self._near(xp, q, xp.clip(u, -NEAR, NEAR)),
-                self._far(xp, h, q, d),
-            )
+            value = self._inside(c)
+        if c.dropped is None or c.leaked is None:
+            return value
+        value = c.xp.where(c.dropped > 0, price_of(c.xp, c.dropped, self.at_zero), value)
+        return c.xp.where(c.leaked > 0, price_of(c.xp, c.leaked, self.recession), value)
 
-    def _near(self, xp: Any, q: Array, u: Array) -> Array:
-        """Return q·f̃(1+u) for |u| ≤ NEAR, without cancellation."""
+    def _inside(self, c: Contrast) -> Array:
+        """Choose, for h, q > 0, between the series near h = q and the textbook formula."""
+        return c.xp.where(c.is_near, self._near(c), self._far(c))
+
+    def _near(self, c: Contrast) -> Array:
+        """Return q·f̃(1+u) at the clipped u, ``c.step``, without cancellation."""
         raise NotImplementedError
 
-    def _far(self, xp: Any, h: Array, q: Array, d: Array) -> Array:
-        """Return q·f̃(h/q) for h, q > 0 away from h = q, given d = h − q."""
+    def _far(self, c: Contrast) -> Array:
+        """Return q·f̃(h/q) away from h = q."""
         raise NotImplementedError
 
     def slope(self, t: Array) -> Array:
@@ -90,8 +69,11 @@ class Divergence:
 
     def between(self, h: Array, q: Array) -> Array:
         """Return D_f(h‖q) over the last axis of unchecked float64 rows."""
-        xp = namespace(h, q)
-        return xp.sum(self.term(h, q), axis=-1)
+        return self.over(Contrast.of(h, q))
+
+    def over(self, contrast: Contrast) -> Array:
+        """Return D_f(h‖q) over the last axis of a contrast."""
+        return contrast.xp.sum(self.summand(contrast), axis=-1)
 
     def generator(self, t: Array) -> Array:
         """Return the textbook f(t) for t > 0, by its plain formula."""
@@ -114,15 +96,6 @@ def price_of(xp: Any, mass: Array, price: float) -> Array:
     if math.isinf(price):
         return xp.where(mass > 0, price, xp.zeros_like(mass))
     return mass * price
-
-
-def log_ratio(xp: Any, h: Array, q: Array) -> Array:
-    """Return log(h/q) for h, q > 0, also where the quotient leaves the range of float64."""
-    ratio = h / q
-    regular = (ratio >= 2.0**-1022) & (ratio < math.inf)  # a subnormal quotient lost digits
-    if bool(xp.all(regular)) if not is_lazy(ratio) else True:
-        return xp.log(ratio)
-    return xp.where(regular, xp.log(xp.where(regular, ratio, 1.0)), xp.log(h) - xp.log(q))
 
 
 def log_or_minus_inf(t: Array) -> Array:

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sim import tradeoff as tradeoff_module
 from sim.grid import DEFAULT_GRID, KINDS, Setting, kind_of, settings
 from sim.metrics import expected_accepted
 from sim.pairs import generators, make_family
@@ -222,3 +223,19 @@ def test_values_can_be_given_to_all_rules_or_to_one():
     assert [s.value for s in own if s.rule == "cactus"] == [0.25]
     assert len([s for s in own if s.rule == "lenience"]) == 13
     assert Setting("typical", "epsilon", 0.09).build().alpha == pytest.approx(0.3)
+
+
+def test_a_law_that_is_emitted_again_is_not_measured_again(monkeypatch):
+    """A cascade emits p or q; what is shared with the setting before must not blur the others."""
+    pairs, seen = batch(rows=5), []
+    chosen = settings(["sps", "cascade_chow", "cactus"], {"cascade_chow": [0, 1], "cactus": [0.1]})
+    rules = [setting.build() for setting in chosen]
+    alone = [measure_batch(prepare(pairs), [rule]) for rule in rules]
+    whole = tradeoff_module._measure_output
+    monkeypatch.setattr(
+        tradeoff_module, "_measure_output", lambda *law: seen.append(law) or whole(*law)
+    )
+    together = measure_batch(prepare(pairs), rules)
+    assert len(seen) == 3  # sps and the cascade that trusts nothing emit q
+    for name, values in together.items():
+        np.testing.assert_array_equal(values, np.concatenate([one[name] for one in alone]))

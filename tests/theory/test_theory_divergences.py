@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from theory_strategies import ALL_KINDS, KINDS, pairs
 
 from theory import DIVERGENCES, divergence
-from theory.divergences import Power, resolve_divergence
+from theory.divergences import Power, resolve_divergence, several_divergences
 
 KINDS_AND_POWERS = (*ALL_KINDS, "power:2", "power:0.5", "power:3", "power:-1")
 
@@ -216,3 +216,38 @@ def test_divergences_grow_with_the_distance(shift):
     for kind in ALL_KINDS:
         near, far = (divergence(kind, q + s * (h - q), q) for s in (0.5 * shift, shift))
         assert 0 < near < far
+
+
+@given(pair=pairs(min_rows=0))
+def test_several_divergences_are_each_what_it_is_alone(pair):
+    found = several_divergences(KINDS_AND_POWERS, *pair)
+    assert len(found) == len(KINDS_AND_POWERS)
+    for kind, values in zip(KINDS_AND_POWERS, found):
+        np.testing.assert_array_equal(values, divergence(kind, *pair))
+
+
+def test_several_divergences_check_their_rows_once_for_all():
+    with pytest.raises(ValueError, match=r"h row 0 sums to 0\.9"):
+        several_divergences(["kl", "js"], [0.5, 0.4], [0.5, 0.5])
+    with pytest.raises(ValueError, match="unknown divergence 'lk'"):
+        several_divergences(["kl", "lk"], [0.5, 0.5], [0.5, 0.5])
+    assert several_divergences([], [0.5, 0.5], [0.5, 0.5]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS_AND_POWERS)
+def test_a_divergence_is_accurate_on_both_sides_of_every_change_of_formula(kind):
+    """Formulas change at |t − 1| = 1/4 and, for Jensen–Shannon, at t = 3 and t = 1/3."""
+    changes = np.array([1 / 3, 0.75, 1.0, 1.25, 3.0])
+    t = np.concatenate([changes * (1 + step) for step in (-0.1, -1e-9, 1e-9, 0.1)])
+    gamma = np.round(2**40 * t / 4) / 2**40  # so that 1 − γ is exact
+    h = np.stack([gamma, 1 - gamma], axis=-1)
+    q = np.broadcast_to([0.25, 0.75], h.shape)
+    with mpmath.workdps(60):
+        exact = [float(textbook(kind, *rows)) for rows in zip(map(digits, h), map(digits, q))]
+    # Just beyond 1/4 the textbook formulas of the power family lose five bits.
+    np.testing.assert_allclose(divergence(kind, h, q), exact, rtol=2e-14)
+
+
+def digits(row):
+    """A row as numbers of many digits."""
+    return [mpmath.mpf(x) for x in row.tolist()]

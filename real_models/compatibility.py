@@ -6,6 +6,7 @@ because the fault is rarely in one of them.
 
 import hashlib
 import json
+from inspect import signature
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -17,6 +18,7 @@ __all__ = [
     "check_tokenizers",
     "common_vocabulary",
     "end_tokens",
+    "head_of",
     "logit_width",
     "model_device",
     "tokenizer_hash",
@@ -130,3 +132,12 @@ def model_device(model: PreTrainedModel) -> torch.device:
     hook = getattr(model, "_hf_hook", None)
     device = getattr(hook, "execution_device", None)
     return model.device if device is None else torch.device(device)
+
+
+def head_of(model: PreTrainedModel, count: int) -> dict[str, int]:
+    """The argument that asks a model for the logits at its last `count` inputs only, if it can.
+
+    For a long prompt and a large vocabulary the others would be most of the memory.
+    """
+    keeps = "logits_to_keep" in signature(model.forward).parameters
+    return {"logits_to_keep": count} if keeps else {}

@@ -9,13 +9,13 @@ something beyond the text and is not kept.
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import signature
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from real_models.distributions import SamplingSettings
+from real_models.compatibility import head_of
+from real_models.distributions import SamplingSettings, sample_tokens
 from real_models.errors import UserError
 from real_models.models import ModelPair
 from real_models.prompts import Prompt, encode_prompt
@@ -124,13 +124,8 @@ def sample_continuation(
 
 
 def sample_token(law: torch.Tensor, u: float) -> int:
-    """The token at quantile u ∈ [0, 1) of a distribution [V]: the first with cdf > u.
-
-    A token of probability zero is never returned, for u = 0 neither. The cdf is scaled by its
-    last value, so that u close to 1 cannot fall behind the end.
-    """
-    cdf = law.double().cumsum(-1)
-    return int(torch.searchsorted(cdf, u * cdf[-1], right=True))
+    """The token at quantile u ∈ [0, 1) of one distribution [V]: see `sample_tokens`."""
+    return sample_tokens(law[None], [u])[0]
 
 
 @torch.inference_mode()
@@ -145,8 +140,4 @@ def score(pair: ModelPair, text: Text) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _last_logits(model: PreTrainedModel, ids: torch.Tensor, count: int) -> torch.Tensor:
     """The logits [count, width] at the last `count` inputs."""
-    # Most models can leave out the head where its output is not wanted: for a long prompt and a
-    # large vocabulary that is most of the memory.
-    keeps = "logits_to_keep" in signature(model.forward).parameters
-    arguments = {"logits_to_keep": count} if keeps else {}
-    return model(ids, use_cache=False, **arguments).logits[0, -count:]
+    return model(ids, use_cache=False, **head_of(model, count)).logits[0, -count:]

@@ -15,6 +15,7 @@ distribution computed here is the one `generate` draws from.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-__all__ = ["SamplingSettings", "distributions"]
+__all__ = ["SamplingSettings", "distributions", "sample_tokens"]
 
 # Rows are worked in chunks: the top-p warper sorts, and values, indices, cumulative sums and
 # masks are alive at once. 2^22 entries are 32 MiB per float64 array, under 300 MiB in all.
@@ -148,6 +149,20 @@ def distributions(
         highest = _highest(chunk, logits.shape[:-1], start, name)
         result[start : start + step] = _row_probabilities(chunk, highest, settings)
     return result.reshape(logits.shape)
+
+
+def sample_tokens(laws: torch.Tensor, uniforms: Sequence[float]) -> list[int]:
+    """The tokens at quantiles u ∈ [0, 1) of distributions [N, V]: the first with cdf > u.
+
+    A token of probability zero is never returned, for u = 0 neither. The cdf is scaled by its
+    last value, so that u close to 1 cannot fall behind the end.
+    """
+    cdf = laws.double().cumsum(-1)
+    if cdf.device.type != "cpu":
+        # Sums in parallel round differently: without this a token without mass could gain some.
+        cdf = torch.where(laws > 0, cdf, 0.0).cummax(-1).values
+    quantiles = torch.tensor(uniforms, dtype=torch.float64, device=cdf.device)[:, None]
+    return torch.searchsorted(cdf, quantiles * cdf[:, -1:], right=True)[:, 0].tolist()
 
 
 def _row_probabilities(

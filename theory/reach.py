@@ -41,7 +41,6 @@ from theory.arrays import (
 from theory.capped import Extent, largest_divergence, subsets
 from theory.divergences import Power
 from theory.optimum import Gamma, optimal_gamma, second_order_gamma
-from theory.pair import Pair
 from theory.rules import CandidateRule, Rule, TargetOnlyRule
 from theory.rules.target import Interpolation, Lenience, Mentored, SpS
 from theory.summand import Divergence
@@ -68,8 +67,7 @@ def reach_of(rule: Rule, rows: Rows) -> Bound:
     if isinstance(rule, CandidateRule):
         return _capped(rows, rule.gamma(q).value)
     if isinstance(rule, TargetOnlyRule):
-        pair = Pair.prepare(q, q, validate=False, sort=False, compress=False)
-        return _hull(rows, rule.gamma(pair))
+        return _hull(rows, rule.gamma(q))
     constant = xp.ones_like(q[:, :1])
     if isinstance(rule, SpS):
         return _capped(rows, q)

@@ -76,7 +76,7 @@ NIGHTLY = [
     ("self.lifted_below, at) - take_rows", "self.lifted_below, at) + take_rows"),
     ("share = p * complement", "share = q * complement"),
     ("accepted + q * others", "accepted + p * others"),
-    ("residual = pair.xp.maximum(self.target(pair) - pair.p, 0.0)", "residual = pair.p"),
+    ("residual = pair.xp.maximum(self._known_target(pair) - pair.p, 0.0)", "residual = pair.p"),
     # the clipped family
     ("* order.lifted_below[:, :-1] - order.", "* order.lifted_below[:, :-1] + order."),
     ("self.kind.term(high, UNIT *", "self.kind.term(2.0 * high, UNIT *"),

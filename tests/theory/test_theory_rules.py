@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from theory_strategies import EXAMPLES, label, pairs
 
-from theory import RULES, Gamma, Rule, make_rule, one_step, one_steps, register
+from theory import RULES, Gamma, Pair, Rule, make_rule, one_step, one_steps, register
 from theory.arrays import normalised_or, one_hot, quotient
 from theory.rules import CandidateRule, TargetOnlyRule
 
@@ -146,8 +146,8 @@ class RaisedTargetOnly(TargetOnlyRule):
 
     name = "raised_target_only"
 
-    def gamma(self, pair):
-        return Gamma(pair.q**0.5, 1.0 - pair.q**0.5)
+    def gamma(self, q):
+        return Gamma(q**0.5, 1.0 - q**0.5)
 
 
 def loop(rule, p, q):
@@ -167,6 +167,31 @@ def test_a_users_rule_has_its_exact_law(rule, pair):
     np.testing.assert_allclose(law.acceptance, acceptance, rtol=0, atol=1e-12)
     np.testing.assert_allclose(law.output, output, rtol=0, atol=1e-12)
     np.testing.assert_allclose(law.output.sum(-1), 1, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("setting", EXAMPLES, ids=label)
+@given(pair=pairs())
+def test_one_candidate_is_accepted_as_it_is_among_all(setting, pair):
+    p, q = pair
+    rule, everyone = make_rule(setting[0], **setting[1]), np.arange(p.shape[-1])
+    among_all = rule.accept_prob(p, q)
+    prepared = Pair.prepare(p, q, sort=False, compress=False)
+    for n in everyone:
+        alone = rule.accept_at(prepared, np.full(p.shape[0], n))
+        np.testing.assert_array_max_ulp(alone, among_all[:, n], 4)
+
+
+@pytest.mark.parametrize("setting", EXAMPLES, ids=label)
+def test_a_rule_says_whether_it_reads_the_rows_before_the_filters(setting):
+    rule = make_rule(setting[0], **setting[1])
+    rows = np.random.default_rng(3).dirichlet(np.full(5, 0.4), (4, 60))
+    p, q, other, another = rows
+    plain = rule.accept_prob(p, q)
+    differs = [
+        np.any(rule.accept_prob(p, q, p_raw=p_raw, q_raw=q_raw) != plain)
+        for p_raw, q_raw in ((other, another), (one_hot(np, p.argmax(-1), p), q), (p, other))
+    ]
+    assert any(differs) == rule.reads_raw
 
 
 def test_a_users_rule_by_hand():

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import array_api_compat
 
-from theory.arrays import Array, device_of, normalised_or, one_hot, quotient
+from theory.arrays import Array, device_of, normalised_or, one_hot, quotient, take_rows
 from theory.law import OneStep, enumerated_law
 from theory.pair import Pair
 
@@ -31,6 +31,7 @@ class Rule(ABC):
     family: ClassVar[str]
     parameter: ClassVar[str | None] = None  # the one that a sweep varies
     needs_order: ClassVar[bool] = False  # whether ``law`` uses the rows sorted by p/q
+    reads_raw: ClassVar[bool] = False  # whether p and q before temperature and filters are read
 
     @abstractmethod
     def accept(self, pair: Pair) -> Array:
@@ -39,6 +40,10 @@ class Rule(ABC):
     @abstractmethod
     def recover(self, pair: Pair, candidate: Array) -> Array:
         """Return g⁽ⁿ⁾ ``[R, K]`` for one candidate coordinate per row, ``candidate [R]``."""
+
+    def accept_at(self, pair: Pair, candidate: Array) -> Array:
+        """Return b_n ``[R]`` for one candidate coordinate per row: all that a decoder needs."""
+        return take_rows(pair.xp, self.accept(pair), candidate[:, None])[:, 0]
 
     def law(self, pair: Pair) -> OneStep:
         """Return the exact law in pair coordinates, by enumerating the candidates: O(K²) time."""
@@ -150,11 +155,14 @@ class TargetRule(Rule):
         """Return π ``[R, K]`` in pair coordinates."""
 
     def accept(self, pair: Pair) -> Array:
-        return coupled_accept(pair.xp, pair.p, self.target(pair))
+        return coupled_accept(pair.xp, pair.p, self._known_target(pair))
 
     def recover(self, pair: Pair, candidate: Array) -> Array:
-        residual = pair.xp.maximum(self.target(pair) - pair.p, 0.0)
+        residual = pair.xp.maximum(self._known_target(pair) - pair.p, 0.0)
         return normalised_or(pair.xp, residual, pair.q)
+
+    def _known_target(self, pair: Pair) -> Array:
+        return pair.cached(("target", self), lambda: self.target(pair))
 
     def law(self, pair: Pair) -> OneStep:
         target = self.target(pair)

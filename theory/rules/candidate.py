@@ -12,7 +12,15 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from theory.arrays import Array, check_scalar, normalised_or, one_hot, quotient, take_rows
+from theory.arrays import (
+    Array,
+    check_scalar,
+    namespace,
+    normalised_or,
+    one_hot,
+    quotient,
+    take_rows,
+)
 from theory.divergences import DIVERGENCES, Divergence, resolve_divergence
 from theory.law import OneStep, candidate_law, target_only_law
 from theory.optimum import Gamma, optimal_gamma, second_order_gamma
@@ -33,6 +41,10 @@ class CandidateRule(Rule):
 
     def accept(self, pair: Pair) -> Array:
         return coupled_accept(pair.xp, pair.p, self.gamma(pair.q).value)
+
+    def accept_at(self, pair: Pair, candidate: Array) -> Array:
+        p_n, q_n = (take_rows(pair.xp, a, candidate[:, None])[:, 0] for a in (pair.p, pair.q))
+        return coupled_accept(pair.xp, p_n, self.gamma(q_n).value)
 
     def recover(self, pair: Pair, candidate: Array) -> Array:
         xp = pair.xp
@@ -125,18 +137,21 @@ class TargetOnlyRule(Rule):
     family = "target only"
 
     @abstractmethod
-    def gamma(self, pair: Pair) -> Gamma:
-        """Return γ and 1 − γ for every token of the rows, ``[R, K]``."""
+    def gamma(self, q: Array) -> Gamma:
+        """Return γ and 1 − γ, elementwise."""
 
     def accept(self, pair: Pair) -> Array:
-        return self.gamma(pair).value
+        return self.gamma(pair.q).value
+
+    def accept_at(self, pair: Pair, candidate: Array) -> Array:
+        return self.gamma(take_rows(pair.xp, pair.q, candidate[:, None])[:, 0]).value
 
     def recover(self, pair: Pair, candidate: Array) -> Array:
         others = pair.xp.where(one_hot(pair.xp, candidate, pair.q) > 0, 0.0, pair.q)
         return normalised_or(pair.xp, others, pair.q)
 
     def law(self, pair: Pair) -> OneStep:
-        return target_only_law(pair, *self.gamma(pair))
+        return target_only_law(pair, *self.gamma(pair.q))
 
 
 @dataclass(frozen=True)
@@ -155,9 +170,9 @@ class CactusTargetOnly(TargetOnlyRule):
     def __post_init__(self) -> None:
         check_scalar("delta", self.delta, 0.0, math.inf)
 
-    def gamma(self, pair: Pair) -> Gamma:
+    def gamma(self, q: Array) -> Gamma:
         solve = optimal_gamma if self.exact else second_order_gamma
-        return solve(pair.q, self.delta, validate=False)
+        return solve(q, self.delta, validate=False)
 
 
 @dataclass(frozen=True)
@@ -176,8 +191,8 @@ class TargetOnly(TargetOnlyRule):
         check_scalar("threshold_single", self.threshold_single, 0.0, 1.0, open_low=True)
         check_scalar("threshold_acc", self.threshold_acc, 0.0, 1.0, open_low=True)
 
-    def gamma(self, pair: Pair) -> Gamma:
-        xp, q, scale = pair.xp, pair.q, self.threshold_acc
+    def gamma(self, q: Array) -> Gamma:
+        xp, scale = namespace(q), self.threshold_acc
         certain = (q >= self.threshold_single) | (q >= scale)
         value = xp.where(certain, 1.0, xp.minimum(q, scale) / scale)
         return Gamma(value, 1.0 - value)

@@ -175,6 +175,7 @@ class CascadeChow(_Switch):
     alpha: float
     name = "cascade_chow"
     parameter = "alpha"
+    reads_raw = True
 
     def __post_init__(self) -> None:
         check_scalar("alpha", self.alpha, 0.0, 1.0)
@@ -190,6 +191,7 @@ class CascadeDiff(_Switch):
     alpha: float
     name = "cascade_diff"
     parameter = "alpha"
+    reads_raw = True
 
     def __post_init__(self) -> None:
         check_scalar("alpha", self.alpha, -1.0, 1.0)
@@ -205,6 +207,7 @@ class CascadeOpt(_Switch):
     alpha: float
     name = "cascade_opt"
     parameter = "alpha"
+    reads_raw = True
 
     def __post_init__(self) -> None:
         check_scalar("alpha", self.alpha, -math.inf, math.inf)
@@ -222,6 +225,7 @@ class _TokenCascade(TargetRule):
 
     alpha: float
     parameter = "alpha"
+    reads_raw = True
 
     def __post_init__(self) -> None:
         check_scalar("alpha", self.alpha, *self._range())

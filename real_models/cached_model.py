@@ -1,0 +1,149 @@
+"""A language model that follows growing texts: it computes what its cache does not hold yet.
+
+    model = CachedModel(pair.verifier, pair.vocabulary)
+    logits = model.logits(texts, counts)  # what the model says after each of the last tokens
+
+The cache is a memo of the texts. Each call compares them with what is cached, forgets the tail that
+is no longer there (rejected drafts) and computes the tail that is new, so that no caller counts
+positions. Texts of a batch differ in length: new tokens are aligned to the right, and places that
+hold nothing of a text are masked. In float32 the result does not depend on what was cached, up to
+rounding; in bfloat16 it does by a percent of total variation.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from real_models.compatibility import head_of, model_device
+from real_models.errors import UserError
+
+__all__ = ["CachedModel"]
+
+# Columns without a token are dropped when a cache has this many for each token of the longest text.
+_SPARSE = 2
+
+
+class CachedModel:
+    """One model, its cache, and the texts whose keys and values the cache holds.
+
+    model      : a causal language model in evaluation mode.
+    vocabulary : the leading columns of its logits that count.
+    """
+
+    def __init__(self, model: PreTrainedModel, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self.device = model_device(model)
+        self._model = model
+        self._cache = None
+        self._held: list[list[int]] = []  # the cached tokens of each text
+        self._columns: list[list[int]] = []  # and the column of the cache where each one is
+        self._width = 0  # columns of the cache
+
+    @torch.inference_mode()
+    def logits(self, texts: Sequence[list[int]], counts: Sequence[int]) -> list[torch.Tensor]:
+        """The logits that follow each of the last `counts[i]` ≥ 1 tokens of text i.
+
+        One tensor [counts[i], V] per text, in the order of the texts, which must be that of the
+        calls before (see `keep_rows`). Raises UserError where a model whose cache cannot hold texts
+        of different length is given more than one.
+        """
+        if not self._held:
+            self._held, self._columns = [[] for _ in texts], [[] for _ in texts]
+        self._forget(texts, counts)
+        new = [text[len(held) :] for text, held in zip(texts, self._held)]
+        output = self._forward(new, max(counts))
+        if output.cache is not None:
+            self._remember(output.cache, new)
+        logits = output.logits[:, -max(counts) :, : self.vocabulary]
+        return [rows[len(rows) - count :] for rows, count in zip(logits, counts)]
+
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Go on with some of the texts, in the order given."""
+        if self._cache is not None and list(rows) != list(range(len(self._held))):
+            self._cache.batch_select_indices(torch.tensor(rows, device=self.device))
+        self._held = [self._held[row] for row in rows]
+        self._columns = [self._columns[row] for row in rows]
+
+    def _forget(self, texts: Sequence[list[int]], counts: Sequence[int]) -> None:
+        """Drop cached tokens that the texts have not, or whose logits are asked for again."""
+        for held, columns, text, count in zip(self._held, self._columns, texts, counts):
+            length = min(_common(held, text), len(text) - count)
+            del held[length:], columns[length:]
+        width = max((columns[-1] + 1 for columns in self._columns if columns), default=0)
+        if self._cache is not None:
+            self._cache.crop(width - self._width)
+            self._width = width
+            longest = max(map(len, self._held))
+            if width > _SPARSE * longest > 0:
+                self._compact(longest)
+
+    def _forward(self, new: list[list[int]], count: int):
+        """One pass over the new tokens, with the logits at the last `count` columns."""
+        width = max(map(len, new))
+        ids = torch.zeros(len(new), width, dtype=torch.int64)
+        places = torch.zeros_like(ids)
+        mask = torch.zeros(len(new), self._width + width, dtype=torch.int64)
+        for row, (tokens, held, columns) in enumerate(zip(new, self._held, self._columns)):
+            start = width - len(tokens)
+            ids[row, start:] = torch.tensor(tokens)
+            places[row, start:] = torch.arange(len(held), len(held) + len(tokens))
+            mask[row, columns] = 1
+            mask[row, self._width + start :] = 1
+        return self._model(
+            input_ids=ids.to(self.device),
+            position_ids=places.to(self.device),
+            attention_mask=None if bool(mask.all()) else mask.to(self.device),
+            cache=self._cache,
+            use_cache=True,
+            **head_of(self._model, count),
+        )
+
+    def _remember(self, cache, new: list[list[int]]) -> None:
+        """Note which tokens the cache holds now, and where."""
+        if self._cache is None:
+            self._adopt(cache, len(new))
+        end = self._width + max(map(len, new))
+        for held, columns, tokens in zip(self._held, self._columns, new):
+            held += tokens
+            columns += range(end - len(tokens), end)
+        self._width = end
+
+    def _adopt(self, cache, texts: int) -> None:
+        """Take over a new cache, and see to it that rejected tokens can be dropped from it."""
+        plain = all(type(layer) is DynamicLayer for layer in cache.layers)
+        if texts > 1 and not plain:
+            # A window over the last columns would count those that hold nothing.
+            raise UserError(
+                f"{type(self._model).__name__} has layers whose cache cannot hold texts of "
+                "different length; decode one text at a time"
+            )
+        cache.activate_past_recording()
+        self._cache = cache
+
+    def _compact(self, longest: int) -> None:
+        """Move the tokens of every text to the last `longest` columns, in place of all columns."""
+        index = torch.zeros(len(self._held), longest, dtype=torch.int64)
+        for row, columns in enumerate(self._columns):
+            index[row, longest - len(columns) :] = torch.tensor(columns)
+            columns[:] = range(longest - len(columns), longest)
+        index = index.to(self.device)[:, None, :, None]
+        for layer in self._cache.layers:
+            layer.keys = _gathered(layer.keys, index)
+            layer.values = _gathered(layer.values, index)
+        self._width = longest
+
+
+def _gathered(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Columns `index` [B, 1, W, 1] of cached values [B, H, L, D]."""
+    heads, size = values.shape[1], values.shape[3]
+    return values.gather(2, index.to(values.device).expand(-1, heads, -1, size))
+
+
+def _common(held: list[int], text: list[int]) -> int:
+    """How many leading tokens two texts share; they differ at most near the end."""
+    shorter = min(len(held), len(text))
+    differing = takewhile(lambda n: held[:n] != text[:n], range(shorter, 0, -1))
+    return shorter - sum(1 for _ in differing)

@@ -25,6 +25,7 @@ KL_STEPS = 2
 BRACKET_STEPS = 120
 LARGEST_TILT = 1500.0  # no float64 mass is further than this from another on the logit scale
 TINY = 2.0**-1022
+CERTAIN = 2.0**-48  # a budget this close to certainty is known to a digit only
 
 Branch = tuple[Array, Callable[..., "tuple[Array, Array]"]]
 
@@ -53,12 +54,13 @@ def piecewise(xp: Any, branches: Sequence[Branch], *args: Array) -> tuple[Array,
 def solve_kl(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Array]:
     """Return (γ*, 1 − γ*) for the KL divergence, elementwise; ``rest`` is 1 − q.
 
-    Three branches: γ* ≤ ½; γ* > ½ for a frequent token; γ* > ½ for a rare one, where the budget is
-    within log 2 or so of certainty.
+    Four branches: γ* ≤ ½; γ* > ½ for a frequent token; γ* > ½ for a rare one, where the budget is
+    within log 2 or so of certainty; and a budget within rounding of certainty.
     """
     surprise = -xp.log(q)  # the budget at which γ* reaches 1
     # γ = 1/2 costs −½ log(4q(1−q)).
     upper = (q >= 0.5) | (2.0 * budget > surprise - xp.log(4.0 * rest))
+    certain = upper & (surprise - budget <= CERTAIN * surprise)
     frequent = upper & (q >= 0.2)
 
     def below(q: Array, rest: Array, surprise: Array, budget: Array) -> tuple[Array, Array]:
@@ -76,9 +78,19 @@ def solve_kl(xp: Any, q: Array, rest: Array, budget: Array) -> tuple[Array, Arra
         small = _descend(xp, tilt, rest, q, budget, _weights_far)
         return 1.0 - small, small
 
+    def almost(q: Array, rest: Array, surprise: Array, budget: Array) -> tuple[Array, Array]:
+        small = _complement_near_certainty(xp, rest, surprise, budget)
+        return 1.0 - small, small
+
+    open_ = upper & ~certain
     return piecewise(
         xp,
-        [(~upper, below), (frequent, often), (upper & ~frequent, rarely)],
+        [
+            (~upper, below),
+            (open_ & frequent, often),
+            (open_ & ~frequent, rarely),
+            (certain, almost),
+        ],
         q,
         rest,
         surprise,
@@ -107,6 +119,20 @@ def _start_rare(xp: Any, rest: Array, surprise: Array, budget: Array) -> Array:
     scale = 1.0 + surprise
     y = xp.minimum(room / (scale - xp.log(room / scale)), 0.5)
     return xp.log(y / rest) - xp.log1p(-y) - surprise
+
+
+def _complement_near_certainty(xp: Any, rest: Array, surprise: Array, budget: Array) -> Array:
+    """Return y = 1 − γ* from y(1 + L + log(1−q) − log y) = L − δ, L = −log q, up to O(y²).
+
+    The divergence of γ is a difference of numbers of the size of δ; where L − δ is a few units in
+    the last place, only this form is not noise. Each round gains a digit and a half.
+    """
+    room = xp.maximum(surprise - budget, TINY)
+    scale = 1.0 + surprise + xp.log(rest)
+    y = room / 40.0
+    for _ in range(6):
+        y = room / (scale - xp.log(y))
+    return y
 
 
 def _start_frequent(xp: Any, q: Array, rest: Array, surprise: Array, budget: Array) -> Array:

@@ -10,7 +10,10 @@ Q = np.concatenate([FREQUENT, RARE, 1 - np.geomspace(1e-15, 1e-3, 60)])
 ULP = 2.0**-52
 
 
-@pytest.mark.parametrize("gap", [2e-16, 3e-16, 1e-15, 1e-14, 1e-12, 1e-9, 1e-6, 1e-3])
+UNITS = [1, 1.5, 2, 3, 5, 8, 12, 15, 16, 17, 20, 32, 64, 200]
+
+
+@pytest.mark.parametrize("gap", [*(n * ULP for n in UNITS), 1e-12, 1e-9, 1e-6, 1e-3])
 def test_the_complement_agrees_with_the_bracketing_root_finder_close_to_certainty(gap):
     budget = -np.log(Q) * (1 - gap)
     fast = optimal_gamma(Q, budget)

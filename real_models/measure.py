@@ -44,7 +44,7 @@ _OWNER = "trace.json"
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _EXAMPLE = """examples:
   python -m real_models.measure traces/smollm2-skip3 --out results/smollm2-skip3
-  python -m real_models.measure traces/smollm2-skip3 --settings "T=1" "T=0.6 top-p 0.95 top-k 20" \\
+  python -m real_models.measure traces/smollm2-skip3 --settings "T=1" "T=1 greedy-draft" \\
       --rules sps cactus lenience frontier --values cactus=0.01,0.1,1 --memory-limit 512MiB
 
 rules: {rules}
@@ -85,7 +85,8 @@ def _parser() -> Parser:
     add("--values", nargs="+", default=[], metavar="[RULE=]VALUE[,VALUE…]",
         help="parameter values, of all rules or of one (default: 13 or more of each)")  # fmt: skip
     add("--settings", nargs="+", default=list(DEFAULT_SETTINGS), metavar="SETTING",
-        help=f"of both models (default: {' and '.join(map(repr, DEFAULT_SETTINGS))})")  # fmt: skip
+        help="temperature and filters of both models; 'T=1 greedy-draft' for a draft that proposes "
+        f"its likeliest token (default: {' and '.join(map(repr, DEFAULT_SETTINGS))})")  # fmt: skip
     add("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
     add("--memory-limit", metavar="SIZE",
         help="for the arrays of each process (default: 1GiB, 8GiB on a CUDA device)")  # fmt: skip

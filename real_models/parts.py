@@ -14,11 +14,12 @@ import pandas as pd
 import torch
 
 from real_models.distributions import SamplingSettings
-from real_models.stored import MEASURES, StoredFrontier, StoredTradeoff
+from real_models.stored import frontier_to_frame
 from real_models.trace import Chunk, Trace
 from sim.engine import Frames
 from sim.grid import Setting
-from theory import Pair
+from sim.tradeoff import MEASURES, Tradeoff
+from theory import CorpusFrontier, Pair
 
 __all__ = ["Part", "Resources", "make_parts", "measure_part", "trace_digest"]
 
@@ -85,11 +86,11 @@ def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
 
     Three frames in the order of the positions: "positions" (sampling, prompt, domain, position: one
     row each), "measured" (MEASURES: one row per position and setting, settings in their order) and
-    "frontier" (as in StoredFrontier).
+    "frontier" (as in `frontier_to_frame`).
     """
     entry = part.chunk.entry
-    tradeoff = StoredTradeoff(settings, "", part.sampling.label, part.chunk.header.vocabulary)
-    corpus, pieces = StoredFrontier("kl"), []
+    tradeoff = Tradeoff(settings, "", part.sampling.label, part.chunk.header.vocabulary)
+    corpus, pieces = CorpusFrontier("kl"), []
     for pair in _pairs(part):
         measured = tradeoff.measure(pair)
         # [measures, settings, R] → [R, settings, measures]
@@ -105,7 +106,7 @@ def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     return {
         "positions": pd.DataFrame(labels),
         "measured": pd.DataFrame(results, columns=list(MEASURES)),
-        "frontier": corpus.to_frame(),
+        "frontier": frontier_to_frame(corpus),
     }
 
 
@@ -132,14 +133,18 @@ def native(rows: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def _rows(part: Part) -> Iterator[Mapping[str, torch.Tensor]]:
-    """Draft and verifier rows p, q [R, V] of a part; p_raw, q_raw where filters change them."""
-    chunk, plain = part.chunk, SamplingSettings()
+    """Draft and verifier rows p, q [R, V] of a part; p_raw, q_raw where these are not the softmax.
+
+    p is what the draft proposes from, which a greedy one does at its likeliest token.
+    """
+    chunk, sampling, plain = part.chunk, part.sampling, SamplingSettings()
+    proposes = {"draft": sampling.draft_probabilities, "verifier": sampling.probabilities}
     step = max(1, part.resources.memory_limit // (8 * chunk.header.vocabulary * _READ_ARRAYS))
     for start in range(0, chunk.positions, step):
         rows = {}
         for letter, model in (("p", "draft"), ("q", "verifier")):
             logits = chunk.logits(model, start, start + step).to(part.resources.device)
-            rows[letter] = part.sampling.probabilities(logits, name=f"{model} logits")
-            if part.sampling != plain:
+            rows[letter] = proposes[model](logits, name=f"{model} logits")
+            if sampling != plain:
                 rows[f"{letter}_raw"] = plain.probabilities(logits, name=f"{model} logits")
         yield rows

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from real_models.stored import MEASURES, StoredFrontier, StoredTradeoff
+from real_models.stored import frontier_from_frame
 from sim.engine import Frames
 from sim.grid import Setting
+from sim.tradeoff import MEASURES, Tradeoff
 
 __all__ = ["QUANTILES", "Results"]
 
@@ -79,7 +80,7 @@ class Results:
                 tables.append(rows)
         return _joined(tables)
 
-    def _by_sampling(self) -> Iterator[tuple[str, StoredTradeoff]]:
+    def _by_sampling(self) -> Iterator[tuple[str, Tradeoff]]:
         """The accumulated table of each sampling setting."""
         for label, chosen in self._samplings():
             yield label, self._tradeoff(label, chosen)
@@ -90,12 +91,12 @@ class Results:
         for label in dict.fromkeys(samplings):
             yield label, (samplings == label).to_numpy()
 
-    def _tradeoff(self, label: str, chosen: np.ndarray) -> StoredTradeoff:
+    def _tradeoff(self, label: str, chosen: np.ndarray) -> Tradeoff:
         """The table of the chosen positions, without regard to the parts they came in."""
-        tradeoff = StoredTradeoff(self.settings, self.source, label, self.vocab)
+        tradeoff = Tradeoff(self.settings, self.source, label, self.vocab)
         tradeoff.take(
             dict(zip(MEASURES, self._measured(chosen))),
-            StoredFrontier.from_frame(self.frames["frontier"][chosen]),
+            frontier_from_frame(self.frames["frontier"][chosen]),
             self.frames["positions"]["prompt"][chosen].tolist(),
         )
         return tradeoff

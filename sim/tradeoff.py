@@ -4,7 +4,7 @@ Nothing here knows where the rows come from: `Tradeoff` takes batches of prepare
 torch, one at a time, and keeps sums only, so that a trace larger than memory streams through it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from theory.arrays import quotient, to_numpy
 from theory.divergences import several_divergences
 from theory.frontier import CorpusFrontier
 
-__all__ = ["COLUMNS", "DRAFT_LENGTHS", "KEYS", "MEANS", "Tradeoff", "measure_batch"]
+__all__ = ["COLUMNS", "DRAFT_LENGTHS", "KEYS", "MEANS", "MEASURES", "Tradeoff", "measure_batch"]
 
 KEYS: tuple[str, ...] = ("source", "pair", "vocab", "positions", "rule", "parameter", "value")
 _DIVERGENCES: dict[str, str] = {
@@ -27,14 +27,15 @@ _DIVERGENCES: dict[str, str] = {
     "hellinger2": "squared_hellinger",
     "js": "jensen_shannon",
 }
-_MEASURED: tuple[str, ...] = (
+MEASURES: tuple[str, ...] = (
     "acceptance",
     *_DIVERGENCES,
     "max_ratio",
     "entropy_output",
     "entropy_verifier",
 )
-MEANS: tuple[str, ...] = (*_MEASURED, "frontier_acceptance", "frontier_gap")
+"""What is known of each setting at each position by itself, without the other positions."""
+MEANS: tuple[str, ...] = (*MEASURES, "frontier_acceptance", "frontier_gap")
 DRAFT_LENGTHS: tuple[int, ...] = (5, 10, 20)
 COLUMNS: tuple[str, ...] = (
     *KEYS,
@@ -58,10 +59,9 @@ drafts (bonus excluded) if each were accepted with the mean acceptance independe
 def measure_batch(pair: Any, rules: Sequence[Any]) -> dict[str, np.ndarray]:
     """Exact per-position results of rules on the R rows of a prepared pair: name → [S, R].
 
-    S = len(rules). Names: acceptance, the divergences of the table, max_ratio, entropy_output and
-    entropy_verifier. Any array library goes in; numpy float64 comes out.
+    S = len(rules); the names are MEASURES. Any array library goes in; numpy float64 comes out.
     """
-    measured: dict[str, list[np.ndarray]] = {name: [] for name in _MEASURED}
+    measured: dict[str, list[np.ndarray]] = {name: [] for name in MEASURES}
     output, emitted = None, {}
     for rule in rules:
         law = rule.law(pair)
@@ -101,7 +101,7 @@ class Tradeoff:
         self._clusters: dict[Hashable, int] = {}
         self._cluster_of: list[np.ndarray] = []
         self._realised: list[np.ndarray] = []
-        self._sums = np.zeros((len(_MEASURED), len(self.settings), 0))
+        self._sums = np.zeros((len(MEASURES), len(self.settings), 0))
 
     def add(self, pair: Any, clusters: Sequence[Hashable] | None = None) -> None:
         """Measure every setting on the R rows of a prepared pair; `clusters` [R] labels its rows.
@@ -114,13 +114,37 @@ class Tradeoff:
         labels = [object() for _ in range(rows)] if clusters is None else list(clusters)
         if len(labels) != rows:
             raise ValueError(f"clusters must label each of the {rows} rows, got {len(labels)}")
-        measured = measure_batch(pair, self._rules)
-        where = self._indices(labels)
-        for sums, name in zip(self._sums, _MEASURED):
+        corpus = CorpusFrontier(self._corpus.kind)
+        corpus.add(pair)
+        self.take(self.measure(pair), corpus, labels)
+
+    def measure(self, pair: Any) -> dict[str, np.ndarray]:
+        """The results of every setting on the R rows of a prepared pair, [settings, R] by measure.
+
+        Together with a CorpusFrontier of the rows this is all that `take` needs of them.
+        """
+        return measure_batch(pair, self._rules)
+
+    def take(
+        self,
+        measured: Mapping[str, np.ndarray],
+        corpus: CorpusFrontier,
+        clusters: Sequence[Hashable],
+    ) -> None:
+        """Add T positions measured before: MEASURES [settings, T], their frontier, their labels.
+
+        Raises ValueError where the three are not of the same positions.
+        """
+        shape = (len(self.settings), len(clusters))
+        wrong = [name for name in MEASURES if measured[name].shape != shape]
+        if wrong or corpus.positions != len(clusters):
+            raise ValueError(f"the results are not those of {shape[0]} settings at {shape[1]} rows")
+        where = self._indices(clusters)
+        for sums, name in zip(self._sums, MEASURES):
             np.add.at(sums, (slice(None), where), measured[name])
         self._cluster_of.append(where)
         self._realised.append(measured["kl_output_verifier"])
-        self._corpus.add(pair)
+        self._corpus.merge(corpus)
 
     def merge(self, other: "Tradeoff") -> None:
         """Add the positions of another accumulator, of a shard of the same trace for example.
@@ -140,7 +164,7 @@ class Tradeoff:
         """The table so far, one row per setting. Raises ValueError where nothing was added."""
         sizes = self._sizes()
         bound = self._bound_sums(sizes.size)
-        acceptance = self._sums[_MEASURED.index("acceptance")]
+        acceptance = self._sums[MEASURES.index("acceptance")]
         sums = [*self._sums, bound, bound - acceptance]
         table = pd.DataFrame([vars(setting) for setting in self.settings])
         for name, values in {**self._keys, "positions": int(sizes.sum())}.items():

@@ -13,7 +13,7 @@ that the rule realises there.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -85,6 +85,14 @@ MULTIPLIERS = np.sort(np.append(np.geomspace(1e-6, 1e4, 270), 1.0))
 BISECTION_STEPS = 45
 
 
+class CorpusArrays(NamedTuple):
+    """What a corpus frontier knows of T positions: numpy float64, one row each."""
+
+    accepted: Any  # [T, M] acceptance at each of the MULTIPLIERS
+    spent: Any  # [T, M] divergence there
+    ends: Any  # [T, 2] acceptance of strict sampling, and the largest one of finite divergence
+
+
 class CorpusFrontier:
     """The best mean acceptance over many positions at a mean divergence (claim 17), streamed.
 
@@ -95,24 +103,41 @@ class CorpusFrontier:
 
     def __init__(self, divergence: str | Divergence = "kl") -> None:
         self.kind = resolve_divergence(divergence)
-        self._accepted: list[Any] = []
-        self._spent: list[Any] = []
-        self._ends: list[Any] = []
+        self._parts: list[CorpusArrays] = []
+
+    @classmethod
+    def from_arrays(cls, arrays: CorpusArrays, divergence: str | Divergence = "kl") -> Self:
+        """Return the frontier of positions whose :meth:`arrays` were kept.
+
+        Raises
+        ------
+        ValueError
+            Where the three are not of the same positions, or not of these multipliers.
+        """
+        positions = len(arrays.ends)
+        wanted = [(positions, len(MULTIPLIERS))] * 2 + [(positions, 2)]
+        shapes = [tuple(np.shape(values)) for values in arrays]
+        if shapes != wanted:
+            raise ValueError(f"arrays of a corpus have shapes {wanted}, got {shapes}")
+        corpus = cls(divergence)
+        # One memory layout, whatever the given one: sums then round alike.
+        kept = (np.ascontiguousarray(values, dtype=np.float64) for values in arrays)
+        corpus._parts.append(CorpusArrays(*kept))
+        return corpus
 
     def add(self, pair: Pair) -> None:
         """Add the positions of a pair prepared with ``sort=True``."""
         family = ClippedFamily.of(pair, self.kind)
         mass = _mass_at_slopes(family, MULTIPLIERS)
-        self._accepted.append(to_numpy(1.0 - mass))
-        self._spent.append(to_numpy(family.at(mass).spent))
-        # Acceptance of strict sampling, and the largest one of finite divergence.
         unreachable = family.outside if math.isinf(self.kind.recession) else 0.0 * family.outside
-        self._ends.append(to_numpy(pair.xp.stack([1.0 - family.total, 1.0 - unreachable], axis=-1)))
+        ends = pair.xp.stack([1.0 - family.total, 1.0 - unreachable], axis=-1)
+        results = (1.0 - mass, family.at(mass).spent, ends)
+        self._parts.append(CorpusArrays(*map(to_numpy, results)))
 
     @property
     def positions(self) -> int:
         """How many positions were added."""
-        return sum(len(part) for part in self._ends)
+        return sum(len(part.ends) for part in self._parts)
 
     def merge(self, other: CorpusFrontier) -> None:
         """Add the positions of another corpus of the same divergence."""
@@ -120,9 +145,18 @@ class CorpusFrontier:
             raise ValueError(
                 f"cannot merge a frontier of {other.kind.name} into one of {self.kind.name}"
             )
-        self._accepted += other._accepted
-        self._spent += other._spent
-        self._ends += other._ends
+        self._parts += other._parts
+
+    def arrays(self) -> CorpusArrays:
+        """Return what is known of all positions, in the order of :meth:`add`.
+
+        :meth:`from_arrays` is the way back.
+        """
+        if not self._parts:
+            raise ValueError("the corpus is empty; add a pair first")
+        if len(self._parts) > 1:
+            self._parts = [CorpusArrays(*map(np.concatenate, zip(*self._parts)))]
+        return self._parts[0]
 
     def curve(self) -> tuple[Any, Any]:
         """Return (levels, acceptances): the mean divergence and mean acceptance of the optimum.
@@ -130,7 +164,7 @@ class CorpusFrontier:
         Starts at (0, strict acceptance) and ends where the divergence is exhausted.
         """
         accepted, spent = self._means()
-        start = self._tables()[2].mean(axis=0)[0]
+        start = self.arrays().ends.mean(axis=0)[0]
         return np.append(0.0, spent), np.append(start, accepted)
 
     def acceptance(self, level: float) -> float:
@@ -140,7 +174,7 @@ class CorpusFrontier:
         if math.isinf(level):
             return 1.0
         accepted, spent = self._means()
-        ends = self._tables()[2].mean(axis=0)
+        ends = self.arrays().ends.mean(axis=0)
         tangent = float(np.min(accepted + (level - spent) / MULTIPLIERS))
         chord = float(np.interp(level, np.append(0.0, spent), np.append(ends[0], accepted)))
         guess = _hermite(level, spent, accepted, MULTIPLIERS, ends[0])
@@ -161,22 +195,14 @@ class CorpusFrontier:
         level = float(np.mean(realised))
         if math.isinf(level):
             return np.ones_like(realised)
-        accepted, spent, _ = self._tables()
+        accepted, spent, _ = self.arrays()
         means, costs = self._means()
         best = int(np.argmin(means + (level - costs) / MULTIPLIERS))
         terms = accepted[:, best] + (realised - spent[:, best]) / MULTIPLIERS[best]
         return terms + (self.acceptance(level) - float(np.mean(terms)))
 
-    def _tables(self) -> tuple[Any, Any, Any]:
-        if not self._ends:
-            raise ValueError("the corpus is empty; add a pair first")
-        for parts in (self._accepted, self._spent, self._ends):
-            if len(parts) > 1:
-                parts[:] = [np.concatenate(parts)]
-        return self._accepted[0], self._spent[0], self._ends[0]
-
     def _means(self) -> tuple[Any, Any]:
-        accepted, spent, _ = self._tables()
+        accepted, spent, _ = self.arrays()
         return accepted.mean(axis=0), spent.mean(axis=0)
 
 

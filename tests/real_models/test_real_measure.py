@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,22 +17,23 @@ from real_models import measure as module
 from real_models import parts
 from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
-from real_models.measure import main, parse_bytes
-from real_models.stored import MEASURES, StoredFrontier, StoredTradeoff
+from real_models.measure import DEFAULT_SETTINGS, main, parse_bytes
+from real_models.stored import frontier_from_frame, frontier_to_frame
 from real_models.tables import QUANTILES
 from real_models.trace import open_trace
 from real_models.trace_format import TraceHeader
 from real_models.trace_writer import TraceWriter
 from sim.grid import settings
-from sim.tradeoff import COLUMNS
-from theory import RULES, CorpusFrontier, Pair, make_rule, one_step
+from sim.tradeoff import COLUMNS, MEASURES
+from theory import RULES, CorpusFrontier, Pair, make_rule, one_step, optimal_gamma
 
 V = 24
 PROMPTS = [("a", "prose", 5), ("b", "code", 3), ("c", "prose", 6), ("d", "code", 1)]
-LABELS = ["T=1", "T=0.6 top-p 0.95 top-k 20"]
+LABELS = ["T=1", "T=0.6 top-p 0.95 top-k 20", "T=1 greedy-draft"]
 TABLES = ("tradeoff", "frontier", "groups", "quantiles")
 FEW = ["--rules", "sps", "cactus", "cascade_token_v1", "typical", "mentored"]
-SMALL = [*FEW, "--values", "0.3", "cactus=0.01,0.5", "--device", "cpu", "--jobs", "1"]
+VALUES = ["--values", "0.3", "cactus=0.01,0.5"]
+SMALL = [*FEW, *VALUES, "--settings", *LABELS, "--device", "cpu", "--jobs", "1"]
 
 
 def record(folder, prompts=PROMPTS, seed=0, **changes):
@@ -54,11 +56,12 @@ def record(folder, prompts=PROMPTS, seed=0, **changes):
         "end_tokens": [0],
     }
     writer = TraceWriter(folder, TraceHeader(**(header | changes)))
+    width = writer.header.vocabulary
     for chunk, (name, domain, rows) in enumerate(prompts):
         if writer.finished(chunk) is None:
             random = torch.Generator().manual_seed(100 * seed + chunk)
-            verifier = 2 * torch.randn(rows, V, generator=random)
-            draft = verifier + torch.randn(rows, V, generator=random)
+            verifier = 2 * torch.randn(rows, width, generator=random)
+            draft = verifier + torch.randn(rows, width, generator=random)
             draft[0, chunk] = -torch.inf
             writer.append(chunk, name, domain, np.arange(rows + 2), draft, verifier)
     return folder
@@ -74,7 +77,8 @@ def table_bytes(out):
 
 def parts_of(out):
     """The finished parts, each with the time at which it was written."""
-    return {p.name: p.stat().st_mtime_ns for p in (out / ".cells").iterdir() if p.is_dir()}
+    folders = [path for path in (out / ".cells").iterdir() if path.is_dir()]
+    return {path.name: path.stat().st_mtime_ns for path in folders if path.suffix != ".part"}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,8 @@ def direct(trace, label):
     chosen = settings(FEW[1:], {rule: [0.3] for rule in FEW[2:]} | {"cactus": [0.01, 0.5]})
     corpus, rows, prompts = CorpusFrontier("kl"), [], []
     for prompt, _, draft, verifier in open_trace(trace).batches(memory_limit=1):
-        p, q = (sampling.probabilities(x)[0].numpy() for x in (draft, verifier))
+        p = sampling.draft_probabilities(draft)[0].numpy()
+        q = sampling.probabilities(verifier)[0].numpy()
         p_raw, q_raw = (plain.probabilities(x)[0].numpy() for x in (draft, verifier))
         corpus.add(Pair.prepare(p[None], q[None]))
         prompts.append(prompt)
@@ -192,7 +197,7 @@ def test_every_rule_under_both_default_settings(trace, tmp_path, capsys):
     assert main([str(trace), "--device", "cpu", "--jobs", "1", "--out", str(tmp_path)]) == 0
     found = tables(tmp_path)
     table = found["tradeoff"]
-    assert list(dict.fromkeys(table["pair"])) == LABELS
+    assert tuple(dict.fromkeys(table["pair"])) == DEFAULT_SETTINGS
     assert set(table["rule"]) == set(RULES)
     assert not table.isna().any(axis=None)
     assert not found["quantiles"].isna().any(axis=None)
@@ -205,7 +210,7 @@ def test_every_rule_under_both_default_settings(trace, tmp_path, capsys):
     assert np.isfinite(stays["kl_output_verifier"]).all()
     text = capsys.readouterr().out
     assert "15 positions of 4 prompts" in text
-    for label in LABELS:
+    for label in DEFAULT_SETTINGS:
         row = table[(table["pair"] == label) & (table["rule"] == "sps")].iloc[0]
         told = f"{label}\n  sps accepts {row['acceptance']:.4f} ± {row['acceptance_se']:.4f}\n"
         assert told in text
@@ -235,6 +240,47 @@ def test_raw_distributions_decide_the_cascades(trace, tmp_path):
     assert abs(np.mean(naive) - found) > 0.01
 
 
+def greedy(tmp_path, trace, rules, values):
+    """The tables of some rules with a greedy draft; and q, the draft's softmax, its choices n."""
+    chosen = ["--rules", *rules, "--values", values, "--settings", "T=1 greedy-draft"]
+    command = [str(trace), *chosen, "--device", "cpu", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(command) == 0
+    batches = list(open_trace(trace).batches())
+    draft, q = (torch.cat([b[k] for b in batches]).double().softmax(-1).numpy() for k in (2, 3))
+    return tables(tmp_path), q, draft, draft.argmax(-1)
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_a_greedy_draft_is_accepted_with_gamma_and_keeps_the_budget(trace, tmp_path):
+    rules = ("cactus", "cactus_target_only", "cactus_exact")
+    found, q, _, n = greedy(tmp_path, trace, rules, "0.05,0.3")
+    table, drafted = found["tradeoff"].set_index(["rule", "value"]), q[np.arange(len(q)), n]
+    measured = [name for name in COLUMNS if name not in ("rule", "value")]
+    for delta in (0.05, 0.3):
+        gamma = np.minimum(drafted + np.sqrt(2 * delta * drafted * (1 - drafted)), 1)
+        coupled, target_only = (table.loc[(rule, delta)] for rule in rules[:2])
+        assert coupled["acceptance"] == pytest.approx(gamma.mean(), rel=1e-12)
+        both = pd.concat([coupled, target_only], axis=1, keys=[0, 1]).loc[measured]
+        pd.testing.assert_series_equal(both[0], both[1], check_names=False, rtol=1e-9)
+        exact = optimal_gamma(drafted, delta).value
+        assert table.loc[("cactus_exact", delta), "acceptance"] == pytest.approx(exact.mean())
+        # What is emitted is the drafted token's own target, so that the budget bounds it.
+        most = found["quantiles"].set_index(["rule", "value", "measure"])["max"]
+        spent = most[("cactus_exact", delta, "kl_output_verifier")]
+        assert 0.9 * delta < spent <= delta * (1 + 1e-9)
+        assert most[("cactus", delta, "kl_output_verifier")] <= np.log1p(2 * delta) * (1 + 1e-9)
+
+
+@pytest.mark.usefixtures("tables_only")
+def test_a_greedy_draft_is_trusted_for_its_softmax(trace, tmp_path):
+    """The one-hot it proposes is certain everywhere; its confidence is not."""
+    found, q, draft, n = greedy(tmp_path, trace, ("cascade_chow",), "0.5")
+    confident = draft.max(-1) >= 0.5
+    assert 0 < confident.mean() < 1
+    accepted = np.where(confident, 1, q[np.arange(len(q)), n])
+    assert found["tradeoff"]["acceptance"].item() == pytest.approx(accepted.mean(), abs=1e-12)
+
+
 @pytest.mark.usefixtures("tables_only")
 def test_groups_are_measurements_of_their_own(finished, tmp_path):
     prose = record(tmp_path / "prose", [PROMPTS[0], ("x", "other", 1), PROMPTS[2]])
@@ -252,7 +298,7 @@ def test_groups_are_measurements_of_their_own(finished, tmp_path):
 
 def test_quantiles_are_values_at_positions(finished, trace):
     quantiles = tables(finished)["quantiles"]
-    assert len(quantiles) == 2 * 6 * len(MEASURES)
+    assert len(quantiles) == len(LABELS) * 6 * len(MEASURES)
     for label in LABELS:
         expected, _, _ = direct(trace, label)
         rows = quantiles[(quantiles["pair"] == label) & (quantiles["rule"] == "cactus")]
@@ -278,6 +324,49 @@ def test_the_memory_limit_does_not_show(finished, trace, tmp_path, size, monkeyp
     assert max(rows) == {"1": 1, "20KiB": 4, "1MiB": 6}[size]
     for one, other in zip(tables(finished).values(), tables(tmp_path).values()):
         pd.testing.assert_frame_equal(one, other, rtol=1e-12, atol=1e-12)
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from real_models import parts
+from real_models.distributions import SamplingSettings
+from real_models.trace import open_trace
+from sim.grid import settings
+
+def measure(folder, limit):
+    resources = parts.Resources("cpu", limit)
+    samplings = [SamplingSettings.parse("T=0.7 top-p 0.9"), SamplingSettings(greedy_draft=True)]
+    chosen = settings(["sps", "cactus"], {"cactus": [0.1]})
+    for part in parts.make_parts(open_trace(folder), samplings, chosen, resources).values():
+        parts.measure_part(*part)
+    return 1024 * int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+small, large, limit = *map(Path, sys.argv[1:3]), int(sys.argv[3])
+before = measure(small, limit)
+print(measure(large, limit) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+def test_the_memory_limit_bounds_the_memory(tmp_path):
+    """Of 300 positions, which take four times the limit where it allows them at once."""
+    wide = {"vocabulary": 6000, "logit_widths": {"draft": 6000, "verifier": 6000}}
+    folders = [
+        record(tmp_path / str(rows), [("a", "prose", rows)], positions=rows, **wide)
+        for rows in (1, 300)
+    ]
+
+    recorded = sum(path.stat().st_size for path in folders[1].iterdir())  # mapped, and read once
+
+    def grown(limit):
+        command = [sys.executable, "-c", PEAK, *map(str, folders), str(limit)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return int(done.stdout) - recorded
+
+    limit = 32 << 20
+    found = grown(limit), grown(1 << 30)
+    assert found[0] < limit < 2 * limit < found[1], found
 
 
 @pytest.mark.usefixtures("tables_only")
@@ -345,27 +434,51 @@ def test_an_interruption_keeps_what_was_finished(finished, trace, tmp_path, monk
     assert not kept.items() & parts_of(tmp_path).items()
 
 
-@pytest.mark.usefixtures("tables_only")
-def test_a_kill_keeps_what_was_finished(finished, trace, tmp_path):
+KILLED = """
+import os, signal, sys
+import pandas as pd
+from real_models.measure import main
+
+calls = 0
+whole = pd.DataFrame.to_parquet
+
+def to_parquet(frame, path, **options):
+    global calls
+    calls += 1
+    if calls == int(sys.argv[1]):
+        path.write_bytes(b"half a file")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(frame, path, **options)
+
+pd.DataFrame.to_parquet = to_parquet
+main(sys.argv[2:])
+"""
+
+
+def result_files(out):
+    """All files but the manifest, and the report without its copy of it."""
+    files = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    files.pop("manifest.json", None)
+    report = files.pop("report.html").decode()
+    head, manifest, tail = re.split("<pre>(.*)</pre>", report, flags=re.DOTALL)
+    assert "wall_seconds" in manifest
+    return files | {"report": head + tail}
+
+
+@pytest.mark.parametrize(
+    ("write", "parts_kept"),
+    [(3 * 4 + 2, 4), (3 * len(LABELS) * len(PROMPTS) + 2, len(LABELS) * len(PROMPTS))],
+    ids=["in the second frame of the fifth part", "in the second table of the results"],
+)
+def test_kill_and_resume_is_byte_identical(finished, trace, tmp_path, write, parts_kept):
     command = [str(trace), *SMALL, "--out", str(tmp_path)]
-    script = (
-        "import os, signal, sys\n"
-        "from real_models import measure, parts\n"
-        "calls = []\n"
-        "def measure_part(*arguments):\n"
-        "    calls.append(arguments)\n"
-        "    if len(calls) == 5:\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return parts.measure_part(*arguments)\n"
-        "measure.measure_part = measure_part\n"
-        "measure.main(sys.argv[1:])\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script, *command], check=False)
-    assert result.returncode == -signal.SIGKILL
+    done = subprocess.run([sys.executable, "-c", KILLED, str(write), *command], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "manifest.json").exists()
     kept = parts_of(tmp_path)
-    assert len(kept) == 4
+    assert len(kept) == parts_kept
     assert main([*command, "--resume"]) == 0
-    assert table_bytes(tmp_path) == table_bytes(finished)
+    assert result_files(tmp_path) == result_files(finished)
     assert kept.items() <= parts_of(tmp_path).items()
 
 
@@ -392,7 +505,7 @@ def test_same_header_but_other_logits_are_measured_again(finished, trace, tmp_pa
     out = tmp_path / "out"
     assert main([str(trace), *SMALL, "--out", str(out)]) == 0
     assert main([str(other), *SMALL, "--out", str(out), "--resume"]) == 0
-    assert len(parts_of(out)) == 2 * 2 * len(PROMPTS)
+    assert len(parts_of(out)) == 2 * len(LABELS) * len(PROMPTS)
     fresh = tmp_path / "fresh"
     assert main([str(other), *SMALL, "--out", str(fresh)]) == 0
     assert table_bytes(out) == table_bytes(fresh)
@@ -508,27 +621,12 @@ def test_sizes():
             parse_bytes(text)
 
 
-def test_stored_results_must_fit_together(trace):
-    tradeoff = StoredTradeoff(settings(["sps"]), "here", "pair", V)
-    random = np.random.default_rng(0)
-    pair = Pair.prepare(*random.dirichlet(np.ones(V), size=(2, 3)))
-    corpus = StoredFrontier("kl")
-    corpus.add(pair)
-    measured = tradeoff.measure(pair)
-    tradeoff.take(measured, corpus, ["a", "b", "b"])
-    assert tradeoff.rows()["positions"].item() == 3
-    with pytest.raises(ValueError, match="not those of"):
-        tradeoff.take(measured, corpus, ["a", "b"])
-    with pytest.raises(ValueError, match="not those of"):
-        tradeoff.take(measured, StoredFrontier("kl"), ["a", "b", "c"])
-
-
 def test_a_stored_frontier_comes_back_whole():
     random = np.random.default_rng(1)
-    corpus = StoredFrontier("kl")
+    corpus = CorpusFrontier("kl")
     for _ in range(2):
         corpus.add(Pair.prepare(*random.dirichlet(np.ones(V), size=(2, 4))))
-    again = StoredFrontier.from_frame(corpus.to_frame())
+    again = frontier_from_frame(frontier_to_frame(corpus))
     assert again.positions == 8
     for level in (0.0, 1e-3, 0.1, 10.0):
         assert again.acceptance(level) == corpus.acceptance(level)

@@ -1,5 +1,9 @@
 """The table: its schema, its means and standard errors, and what streaming must not change."""
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +12,8 @@ from sim import tradeoff as tradeoff_module
 from sim.grid import DEFAULT_GRID, KINDS, Setting, kind_of, settings
 from sim.metrics import expected_accepted
 from sim.pairs import generators, make_family
-from sim.tradeoff import COLUMNS, MEANS, Tradeoff, measure_batch
-from theory import RULES, divergence, one_step
+from sim.tradeoff import COLUMNS, MEANS, MEASURES, Tradeoff, measure_batch
+from theory import RULES, CorpusFrontier, divergence, one_step
 from theory.pair import Pair
 
 FEW = settings(["sps", "lenience", "interpolation", "cactus", "typical"], {"cactus": [0.01, 0.5]})
@@ -239,3 +243,43 @@ def test_a_law_that_is_emitted_again_is_not_measured_again(monkeypatch):
     assert len(seen) == 3  # sps and the cascade that trusts nothing emit q
     for name, values in together.items():
         np.testing.assert_array_equal(values, np.concatenate([one[name] for one in alone]))
+
+
+def test_positions_measured_before_are_taken_as_if_they_were_added():
+    pairs, labels = batch(rows=6), list("aabbcc")
+    tradeoff, corpus = Tradeoff(FEW, "here", "pair", 40), CorpusFrontier("kl")
+    corpus.add(prepare(pairs))
+    measured = tradeoff.measure(prepare(pairs))
+    assert set(measured) == set(MEASURES)
+    tradeoff.take(measured, CorpusFrontier.from_arrays(corpus.arrays()), labels)
+    expected = accumulate(pairs, [slice(None)], labels)
+    pd.testing.assert_frame_equal(tradeoff.rows(), expected.rows(), check_exact=True)
+    pd.testing.assert_frame_equal(tradeoff.frontier(), expected.frontier(), check_exact=True)
+    with pytest.raises(ValueError, match="not those of 42 settings at 5 rows"):
+        tradeoff.take(measured, corpus, labels[:5])
+    with pytest.raises(ValueError, match="not those of 42 settings at 6 rows"):
+        tradeoff.take(measured, CorpusFrontier("kl"), labels)
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from sim.tradeoff import Tradeoff
+if sys.argv[1:]:
+    Tradeoff([], "", "", 1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    [np.ones(2**17) for _ in range(8)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_an_accumulator_keeps_freed_memory():
+    """Arrays of a megabyte are faulted in once, not each time they are made."""
+
+    def faults(*arguments):
+        command = [sys.executable, "-c", FAULTS, *arguments]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert faults("settled") < 4000 < 40_000 < faults()

@@ -25,6 +25,7 @@ from theory import (
     make_rule,
     one_step,
 )
+from theory.frontier import MULTIPLIERS, CorpusArrays
 
 
 def dirichlet_pair(rows, width, seed, concentration=0.6):
@@ -311,6 +312,26 @@ def test_the_curve_starts_strict_and_rises():
     np.testing.assert_allclose(acceptances[-1], 1, rtol=1e-12)
     found = [corpus(*MIXED).acceptance(level) for level in (0.0, 10.0, math.inf)]
     np.testing.assert_allclose(found, [acceptances[0], 1, 1], rtol=1e-9)
+
+
+def test_a_corpus_comes_back_from_its_arrays():
+    found = corpus(*MIXED)
+    accepted, spent, ends = found.arrays()
+    assert accepted.shape == spent.shape == (40, len(MULTIPLIERS))
+    np.testing.assert_allclose(ends[:, 0], np.minimum(*MIXED).sum(-1), rtol=1e-12)
+    fortran = CorpusArrays(*map(np.asfortranarray, found.arrays()))
+    again = CorpusFrontier.from_arrays(fortran)
+    assert again.positions == found.positions
+    for level in (0.0, 1e-3, 0.1, 10.0):
+        assert again.acceptance(level) == found.acceptance(level)
+    for one, other in zip(again.curve(), found.curve()):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="arrays of a corpus have shapes"):
+        CorpusFrontier.from_arrays(CorpusArrays(accepted, spent[:3], ends))
+    with pytest.raises(ValueError, match="arrays of a corpus have shapes"):
+        CorpusFrontier.from_arrays(CorpusArrays(accepted[:, 1:], spent, ends))
+    with pytest.raises(ValueError, match="the corpus is empty"):
+        CorpusFrontier().arrays()
 
 
 def test_a_corpus_refuses_what_does_not_fit():

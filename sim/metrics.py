@@ -17,6 +17,7 @@ __all__ = [
     "AcceptanceMetrics",
     "acceptance_metrics",
     "accepted_from_emitted",
+    "clustered_mean",
     "expected_accepted",
     "speed_up",
     "tokens_per_round",
@@ -116,6 +117,24 @@ def speed_up(alpha: ArrayLike, m: ArrayLike, cost_ratio: float) -> np.ndarray:
     """
     require_between("cost_ratio", cost_ratio, 0, np.inf)
     return tokens_per_round(alpha, m) / (np.asarray(m) * cost_ratio + 1)
+
+
+def clustered_mean(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over positions and its standard error, from sums per cluster [..., C] and sizes [C].
+
+    se² = C/(C−1) Σ_c (sum_c − size_c·mean)² / T², the linearised variance of a ratio of sums over
+    clusters of T positions in all. The error is inf where the mean is, nan with fewer than two
+    clusters.
+    """
+    clusters, positions = sizes.size, sizes.sum()
+    mean = sums.sum(axis=-1) / positions
+    if clusters < 2:
+        return mean, np.full_like(mean, np.nan)
+    finite = np.isfinite(mean)
+    held = np.where(finite, mean, 0)[..., None]
+    deviations = np.where(finite[..., None], sums, 0) - sizes * held
+    variance = clusters / (clusters - 1) * np.sum(deviations**2, axis=-1) / positions**2
+    return mean, np.where(finite, np.sqrt(variance), np.inf)
 
 
 def _geometric_sum(alpha: np.ndarray, terms: np.ndarray) -> np.ndarray:

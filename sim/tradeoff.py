@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sim.grid import Setting
-from sim.metrics import expected_accepted
+from sim.metrics import clustered_mean, expected_accepted
 from theory.arrays import quotient, to_numpy
 from theory.divergences import several_divergences
 from theory.frontier import CorpusFrontier
@@ -170,7 +170,7 @@ class Tradeoff:
         for name, values in {**self._keys, "positions": int(sizes.sum())}.items():
             table[name] = values
         for name, values in zip(MEANS, sums):
-            table[name], table[f"{name}_se"] = _mean_and_error(values, sizes)
+            table[name], table[f"{name}_se"] = clustered_mean(values, sizes)
         for m in DRAFT_LENGTHS:
             table[f"expected_accepted_{m}"] = expected_accepted(table["acceptance"], m)
         return table[list(COLUMNS)]
@@ -211,21 +211,6 @@ def _settle_allocator() -> None:
     temporary of a megabyte is mapped and faulted in anew, which doubles the time of a sweep.
     """
     np.empty(2**25 - 2**16, dtype=np.uint8)
-
-
-def _mean_and_error(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over positions and its standard error from sums per cluster [S, C] and sizes [C].
-
-    se² = C/(C−1) Σ_c (sum_c − size_c·mean)² / T², the linearised variance of a ratio of sums.
-    """
-    clusters, positions = sizes.size, sizes.sum()
-    mean = sums.sum(axis=-1) / positions
-    if clusters < 2:
-        return mean, np.full_like(mean, np.nan)
-    finite = np.isfinite(mean)
-    deviations = np.where(finite[:, None], sums, 0) - sizes * np.where(finite, mean, 0)[:, None]
-    variance = clusters / (clusters - 1) * np.sum(deviations**2, axis=-1) / positions**2
-    return mean, np.where(finite, np.sqrt(variance), np.inf)
 
 
 def _max_ratio(xp: Any, output: Any, verifier: Any) -> Any:

@@ -1,0 +1,78 @@
+"""What is known exactly at every place that a decoding loop visits, beyond the tokens it drew.
+
+At a drafted place the law of the emitted token is known: its acceptance and its divergence from the
+verifier need no sampling. At a bonus place the token is the verifier's own, and the divergence 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from real_models.verification import Candidates, Verdict
+from theory import Rule, divergence
+from theory.arrays import to_numpy
+
+__all__ = ["Observation", "observe"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One number per emitted token of a round, drafted places first, then the bonus if any.
+
+    divergence : KL(output‖q) in nats of the law that emitted the token; 0 at a bonus place.
+    acceptance, strict : of the rule and of `sps` at the place, Σ p b and Σ min(p, q); nan at a
+        bonus place.
+    surprise   : −log of the token's probability under the verifier's plain softmax, in nats.
+    """
+
+    divergence: np.ndarray
+    acceptance: np.ndarray
+    strict: np.ndarray
+    surprise: np.ndarray
+
+    @classmethod
+    def join(cls, parts: "Sequence[Observation]") -> "Observation":
+        """The observations of consecutive rounds as one."""
+        return cls(*(np.concatenate(values) for values in zip(*(vars(p).values() for p in parts))))
+
+    def first(self, count: int) -> "Observation":
+        """The observation of the first `count` tokens."""
+        return Observation(*(values[:count] for values in vars(self).values()))
+
+
+def observe(
+    rule: Rule, candidates: Candidates, verdicts: list[Verdict], logits: torch.Tensor
+) -> list[Observation]:
+    """One observation per text; `logits` [Σ (k_i + 1), V] are the verifier's, as `candidates.q`."""
+    visited = [
+        (i, place)
+        for i, (drafted, verdict) in enumerate(zip(candidates.tokens, verdicts))
+        for place in range(min(verdict.accepted + 1, len(drafted)))
+    ]
+    known = _laws_at(rule, candidates, visited) if visited else np.zeros((3, 0))
+    observations, start, row = [], 0, 0
+    for drafted, verdict in zip(candidates.tokens, verdicts):
+        tested = min(verdict.accepted + 1, len(drafted))
+        bonus = verdict.accepted == len(drafted)
+        here = np.pad(known[:, start : start + tested], [(0, 0), (0, int(bonus))])
+        here[1:, tested:] = np.nan
+        emitted = [*drafted[: verdict.accepted], verdict.token]
+        surprise = _surprise(logits[row : row + len(emitted)], emitted)
+        observations.append(Observation(*here, surprise))
+        start, row = start + tested, row + len(drafted) + 1
+    return observations
+
+
+def _laws_at(rule: Rule, candidates: Candidates, places: list[tuple[int, int]]) -> np.ndarray:
+    """Divergence of the output from q, acceptance and strict acceptance, [3, places]."""
+    pair = candidates.pair(places, sort=True)
+    law = rule.law(pair)
+    found = divergence("kl", law.output, pair.q, validate=False)
+    return np.stack([to_numpy(a) for a in (found, law.acceptance, 1.0 - pair.total_variation)])
+
+
+def _surprise(logits: torch.Tensor, tokens: list[int]) -> np.ndarray:
+    index = torch.tensor(tokens, device=logits.device)[:, None]
+    return -logits.double().log_softmax(-1).gather(-1, index)[:, 0].cpu().numpy()

@@ -19,8 +19,9 @@ import numpy as np
 
 from real_models.decoding import DecodedText, Decoding
 from sim.metrics import acceptance_metrics, clustered_mean
+from theory import Rule
 
-__all__ = ["rule_label", "summary"]
+__all__ = ["rule_label", "rule_parameters", "summary"]
 
 
 def summary(run: Decoding) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def summary(run: Decoding) -> dict[str, Any]:
     counts = acceptance_metrics(accepted, drafted)
     return {
         "rule": run.rule.name,
-        "parameters": vars(run.rule),
+        "parameters": rule_parameters(run.rule),
         "draft_tokens": run.draft_tokens,
         "settings": run.settings.label,
         "texts": len(run.texts),
@@ -51,9 +52,15 @@ def summary(run: Decoding) -> dict[str, Any]:
     }
 
 
-def rule_label(run: Decoding) -> str:
+def rule_parameters(rule: Rule) -> dict[str, Any]:
+    """The parameters that make a rule again: `make_rule(rule.name, **rule_parameters(rule))`."""
+    # A rule's method `recovery` leaves the field of that parameter another name.
+    return {"recovery" if n == "recover_by" else n: value for n, value in vars(rule).items()}
+
+
+def rule_label(rule: Rule) -> str:
     """`cactus(delta=0.5)`."""
-    return f"{run.rule.name}({', '.join(f'{k}={v}' for k, v in vars(run.rule).items())})"
+    return f"{rule.name}({', '.join(f'{n}={v}' for n, v in rule_parameters(rule).items())})"
 
 
 def _length_error(texts: list[DecodedText]) -> float:

@@ -1,0 +1,133 @@
+"""Decode prompts with a draft, a verifier and any acceptance rule, and say what it was worth.
+
+    python -m real_models.decode --pair smollm2-skip3 --rule cactus --delta 0.5 --draft-tokens 10
+
+Prints the texts, and then accepted length (without the token that the verifier adds in each round),
+acceptance by position, times by part with the speed-up over the verifier alone, and the divergence
+of the run. From Python: `real_models.decoding.decode`; inside transformers: `real_models.generate`.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from real_models.command_line import (
+    add_pair_options,
+    add_sampling_options,
+    pair_from,
+    run,
+    sampling_from,
+)
+from real_models.decode_metrics import summary
+from real_models.decode_output import document, told, write_lines
+from real_models.decoding import DrafterMaker, decode, prompt_lookup
+from real_models.drafters import parse_lookup
+from real_models.errors import UserError
+from real_models.layer_skip import skip_name
+from real_models.models import ModelPair
+from real_models.prompts import Prompt, read_prompts
+from real_models.rule_options import add_rule_options, rule_from
+
+__all__ = ["main"]
+
+EXAMPLE = """examples:
+  python -m real_models.decode --pair smollm2-skip3 --rule cactus --delta 0.5 --draft-tokens 10
+  python -m real_models.decode --verifier smollm2 --draft lookup:3 --rule sps --temperature 0
+  python -m real_models.decode --pair smollm2-skip4 --prompt "Rivers shape the land in" --json
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    args = _parser().parse_args(argv)
+    return run(lambda: _main(args))
+
+
+def _main(args: argparse.Namespace) -> int:
+    """Check everything that is cheap, load the models, decode, and tell."""
+    rule = rule_from(args)
+    settings = replace(sampling_from(args), greedy_draft=args.greedy_draft)
+    if args.seed < 0:
+        raise UserError(f"--seed must be at least 0, got {args.seed}")
+    prompts = _prompts(args)
+    if args.threads is not None:
+        if args.threads < 1:
+            raise UserError(f"--threads must be at least 1, got {args.threads}")
+        torch.set_num_threads(args.threads)
+    pair, drafter = _pair(args)
+    found = decode(
+        pair,
+        prompts,
+        rule,
+        draft_tokens=args.draft_tokens,
+        new_tokens=args.new_tokens,
+        settings=settings,
+        drafter=drafter,
+        batch_size=args.batch_size,
+        seed=args.seed,
+        measure=not args.no_measure,
+        compare=not args.no_compare,
+    )
+    figures = {"pair": pair.name, "device": pair.device.type, **summary(found)}
+    if args.out is not None:
+        write_lines(args.out, found, figures)
+    print(document(found, figures) if args.json else told(found, figures))
+    return 0
+
+
+def _prompts(args: argparse.Namespace) -> list[Prompt]:
+    if args.prompt is None:
+        return read_prompts(args.prompts)[0]
+    if args.prompts is not None:
+        raise UserError("give either --prompt or --prompts")
+    if not args.prompt:
+        raise UserError("--prompt is empty")
+    return [Prompt(args.prompt, "prompt", chat=args.chat)]
+
+
+def _pair(args: argparse.Namespace) -> tuple[ModelPair, DrafterMaker | None]:
+    """The pair that the options name, and the drafter where it is not the pair's draft model."""
+    longest = parse_lookup(args.draft or "")
+    if longest is None:
+        return pair_from(args), None
+    # A draft without dropped layers is the verifier's own tensors: it costs no memory, and the
+    # lookup takes its place.
+    args.draft = skip_name(())
+    pair, name = pair_from(args), f"lookup:{longest}"
+    pair = replace(pair, name=f"{pair.verifier_name} / {name}", draft_name=name)
+    return pair, prompt_lookup(longest)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The options of `python -m real_models.decode`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m real_models.decode",
+        description="Decode prompts with a draft, a verifier and any acceptance rule.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--prompts", help="JSON lines (default: ten prompts of the package)")
+    add("--prompt", help="one text to continue, instead of a file")
+    add("--chat", action="store_true", help="--prompt is a user's message to a chat model")
+    add("--draft-tokens", type=int, default=5, help="longest draft of a round (default 5)")
+    add("--new-tokens", type=int, default=64, help="longest text (default 64)")
+    add("--batch-size", type=int, default=1, help="texts side by side (default 1)")
+    add("--greedy-draft", action="store_true", help="the draft proposes its likeliest token")
+    add("--seed", type=int, default=0, help="of the random numbers (default 0)")
+    add("--threads", type=int, help="of the forward passes on a CPU (default: PyTorch's)")
+    add("--no-measure", action="store_true", help="leave out the exact divergences")
+    add("--no-compare", action="store_true", help="leave out the verifier alone, and the speed-up")
+    add("--out", type=Path, help="file for the figures and texts, JSON lines")
+    add("--json", action="store_true", help="print one JSON document and nothing else")
+    add_rule_options(parser)
+    add_sampling_options(parser)
+    add_pair_options(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

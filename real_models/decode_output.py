@@ -1,0 +1,111 @@
+"""The results of a decoding run as a person reads them, and as JSON."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from real_models.decode_metrics import rule_label
+from real_models.decoding import DecodedText, Decoding
+from real_models.files import write_whole
+from real_models.headlines import jsonable
+
+__all__ = ["document", "told", "write_lines"]
+
+_POSITIONS_SHOWN = 10
+
+
+def told(found: Decoding, figures: dict[str, Any]) -> str:
+    """The texts and the figures on a terminal."""
+    lines = [f"── {text.prompt.id}\n{text.text.strip()}\n" for text in found.texts]
+    lines += [
+        f"{figures['pair']}, {rule_label(found.rule)}, {figures['settings']}, "
+        f"up to {figures['draft_tokens']} drafts a round",
+        f"{figures['tokens']} tokens of {figures['texts']} texts in {figures['rounds']} rounds"
+        + ("; ± one standard error over texts" if figures["texts"] > 1 else ""),
+    ]
+    return "\n".join([*lines, *_lengths(figures), *_exact(figures), *_times(figures)])
+
+
+def document(found: Decoding, figures: dict[str, Any]) -> str:
+    """One JSON document: the figures, and every text with its rounds."""
+    whole = {"summary": figures, "texts": [_record(text) for text in found.texts]}
+    return json.dumps(jsonable(whole), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def write_lines(path: Path, found: Decoding, figures: dict[str, Any]) -> None:
+    """JSON lines: the figures, then every text."""
+    documents = [{"summary": figures}, *map(_record, found.texts)]
+    lines = [json.dumps(jsonable(d), ensure_ascii=False, allow_nan=False) for d in documents]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: file.write(("\n".join(lines) + "\n").encode()))
+
+
+def _lengths(figures: dict[str, Any]) -> list[str]:
+    rates = figures["acceptance_by_position"]
+    shown = " ".join(f"{rate:.2f}" for rate in rates[:_POSITIONS_SHOWN])
+    return [
+        f"  accepted length      {_with_error(figures, 'accepted_length', 2)} "
+        "(without the verifier's token of each round)",
+        f"  tokens per round     {figures['tokens_per_round']:.2f}",
+        f"  accepted by position {shown}{' …' if len(rates) > _POSITIONS_SHOWN else ''} "
+        "(of those reached)",
+    ]
+
+
+def _exact(figures: dict[str, Any]) -> list[str]:
+    """What was measured at every place; nothing where that was left out."""
+    lines = []
+    if "acceptance" in figures:
+        against = figures.get("rejection_vs_sps")
+        more = "" if against is None else f": {100 * against:+.0f} % rejections"
+        lines.append(
+            f"  exact acceptance     {_with_error(figures, 'acceptance', 3)}, of sps at the same "
+            f"places {figures['strict_acceptance']:.3f}{more}"
+        )
+    if "kl_per_token" in figures:
+        lines += [
+            f"  divergence           {_with_error(figures, 'kl_per_token', 4)} nats per token, "
+            f"{_with_error(figures, 'kl_per_text', 2)} per text,",
+            "                       an upper bound of KL(texts‖the verifier's texts)",
+            f"  verifier's surprise  {_with_error(figures, 'nll_per_token', 3)} nats per token "
+            "(its plain softmax)",
+        ]
+    return lines
+
+
+def _times(figures: dict[str, Any]) -> list[str]:
+    spent = ", ".join(f"{part} {s:.2f}" for part, s in figures["seconds"].items())
+    lines = [
+        f"  seconds              {spent}",
+        f"  the rule takes       {100 * figures['rule_over_verify']:.1f} % of the verifier's time",
+    ]
+    if "speed_up" in figures:
+        own, alone = figures["seconds_per_token"], figures["alone_seconds_per_token"]
+        lines.append(
+            f"  speed-up             {figures['speed_up']:.2f} over the verifier alone "
+            f"({1000 * own:.1f} and {1000 * alone:.1f} ms per token)"
+        )
+    return lines
+
+
+def _with_error(figures: dict[str, Any], name: str, digits: int) -> str:
+    """`0.83 ± 0.02`; a single text has no standard error."""
+    mean, error = figures[name], figures[f"{name}_se"]
+    return f"{mean:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
+
+
+def _record(text: DecodedText) -> dict[str, Any]:
+    """A text as JSON: what it says, and how it came about."""
+    record: dict[str, Any] = {
+        "id": text.prompt.id,
+        "domain": text.prompt.domain,
+        "text": text.text,
+        "tokens": list(text.tokens),
+        "ended": text.ended,
+        "drafted": list(text.drafted),
+        "accepted": list(text.accepted),
+    }
+    if text.observed is not None:
+        record |= {name: values.tolist() for name, values in vars(text.observed).items()}
+    return record

@@ -1,0 +1,86 @@
+"""The laws of transformers' logits processors, as its `generate` prepares them.
+
+Draft and verifier go through the same processors, each behind its own text: what a processor does
+to a token may depend on the drafts before it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from real_models.distributions import SamplingSettings
+from real_models.laws import Laws, SettingsLaws
+
+__all__ = ["ProcessorLaws", "processor_laws"]
+
+_FIELDS = {
+    TemperatureLogitsWarper: "temperature",
+    TopKLogitsWarper: "top_k",
+    TopPLogitsWarper: "top_p",
+}
+
+
+@dataclass(frozen=True)
+class ProcessorLaws:
+    """The laws of logits processors that may look at the text so far.
+
+    sampled      : softmax of the processed scores; otherwise the one-hot at their argmax.
+    greedy_draft : the draft's is the one-hot in any case.
+    """
+
+    processors: LogitsProcessorList
+    sampled: bool
+    greedy_draft: bool
+
+    def draft(self, logits: torch.Tensor, texts: Sequence[list[int]]) -> torch.Tensor:
+        return self._settings().draft_probabilities(
+            self._processed(logits, texts), name="draft logits"
+        )
+
+    def verifier(self, logits: torch.Tensor, texts: Sequence[list[int]]) -> torch.Tensor:
+        return self._settings().probabilities(
+            self._processed(logits, texts), name="verifier logits"
+        )
+
+    def raw(self, logits: torch.Tensor) -> torch.Tensor:
+        return SamplingSettings().probabilities(logits)
+
+    def _settings(self) -> SamplingSettings:
+        return SamplingSettings(1.0 if self.sampled else 0.0, greedy_draft=self.greedy_draft)
+
+    def _processed(self, logits: torch.Tensor, texts: Sequence[list[int]]) -> torch.Tensor:
+        # One text at a time: a processor expects texts of one length.
+        rows = [
+            self.processors(torch.tensor([text], device=row.device), row[None].double())
+            for text, row in zip(texts, logits)
+        ]
+        return torch.cat(rows)
+
+
+def processor_laws(processors: LogitsProcessorList, sampled: bool, greedy_draft: bool) -> Laws:
+    """The processors' laws; where they are temperature, top-k and top-p alone, the settings'.
+
+    The settings do all rows at once, and sort only what top-k keeps.
+    """
+    kinds = [type(processor) for processor in processors]
+    plain = kinds == [kind for kind in _FIELDS if kind in kinds] and all(
+        getattr(processor, "filter_value", -np.inf) == -np.inf for processor in processors
+    )
+    if not plain:
+        return ProcessorLaws(processors, sampled, greedy_draft)
+    fields: dict[str, Any] = {
+        _FIELDS[type(processor)]: getattr(processor, _FIELDS[type(processor)])
+        for processor in processors
+    }
+    if not sampled:
+        fields["temperature"] = 0.0
+    return SettingsLaws(SamplingSettings(**fields, greedy_draft=greedy_draft))

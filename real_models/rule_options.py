@@ -1,0 +1,62 @@
+"""A rule and its parameters on a command line: `--rule cactus --delta 0.5`.
+
+The options are those of the rules' own fields, so that a rule that is registered has them too.
+"""
+
+import argparse
+import inspect
+
+from real_models.errors import UserError
+from theory import RULES, Rule, make_rule
+
+__all__ = ["add_rule_options", "rule_from"]
+
+
+def add_rule_options(parser: argparse.ArgumentParser, default: str = "sps") -> None:
+    """Add `--rule` and one option for every parameter that some rule has."""
+    group = parser.add_argument_group("rule")
+    group.add_argument("--rule", default=default, help=f"one of {', '.join(RULES)}")
+    for name, rules in _parameters().items():
+        group.add_argument(_option(name), dest=_dest(name), help=f"of {', '.join(rules)}")
+
+
+def rule_from(args: argparse.Namespace) -> Rule:
+    """The rule that the options name; UserError for a parameter it has not, or a bad value."""
+    given = {
+        name: _value(name, getattr(args, _dest(name)))
+        for name in _parameters()
+        if getattr(args, _dest(name)) is not None
+    }
+    try:
+        return make_rule(args.rule, **given)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"--rule {args.rule}: {error}") from None
+
+
+def _parameters() -> dict[str, list[str]]:
+    """Parameter → the rules that have it."""
+    found: dict[str, list[str]] = {}
+    for name, rule in RULES.items():
+        for parameter in inspect.signature(rule).parameters:
+            found.setdefault(parameter, []).append(name)
+    return found
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _dest(name: str) -> str:
+    return f"rule_{name}"
+
+
+def _value(name: str, text: str) -> float | int | bool | str:
+    """The text as the kind of number it is written as; other texts are names."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -5,6 +5,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from real_models.errors import UserError
+from real_models.loading import LoadOptions, load_model
 from real_models.weight_rounding import WeightRounding, round_groups, round_weights
 
 IDS = torch.tensor([[5, 9, 4, 30, 7, 7, 12]])
@@ -170,6 +171,17 @@ def test_weights_that_cannot_be_rounded_are_named(make_model):
         round_weights(packed, WeightRounding(4))
     with pytest.raises(UserError, match=r"'0\.self_attn\.q_proj\.weight': it is not in memory"):
         round_weights(make_model().to("meta"), WeightRounding(4))
+
+
+@pytest.mark.model
+def test_the_bundled_weights_are_such_a_rounding():
+    """Q4_1 is 4 bits in groups of 32 with a zero point: that rounding must find it again."""
+    layers = load_model("smollm2", "verifier", LoadOptions("cpu")).model.model.layers
+    weight = layers[3].mlp.down_proj.weight.detach()
+    again = round_groups(weight, WeightRounding(4, 32, symmetric=False))
+    torch.testing.assert_close(again, weight, rtol=0, atol=1e-6)
+    for other in (WeightRounding(4, 32), WeightRounding(4, 64, symmetric=False)):
+        assert (round_groups(weight, other) - weight).abs().max() > 1e-2
 
 
 def test_texts():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from real_models.errors import UserError
 from real_models.models import make_pair
@@ -14,10 +15,18 @@ FALSE_FAIL = 1e-6
 STARTS = [Prompt("w4 w5", "short"), Prompt("w7 w8 w9 w10 w11", "long")]
 
 
-@pytest.fixture(scope="module")
-def pair(make_model, make_tokenizer):
+def gpt2():
+    """A model with absolute positions, which padding must not shift."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128}
+    config = GPT2Config(**sizes, bos_token_id=0, eos_token_id=60, initializer_range=0.6)
+    return GPT2LMHeadModel(config).eval()
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def pair(request, make_model, make_tokenizer):
     """A verifier whose end token has no logit, so that every text has its full length."""
-    model = make_model(seed=2, eos=60)
+    model = gpt2() if request.param == "gpt2" else make_model(seed=2, eos=60)
     return make_pair(model, model, make_tokenizer(eos_token=None))
 
 

@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--minutes", type=float, help="of training (default 7)")
     limit.add_argument("--steps", type=int, help="of training: the same result on any machine")
-    parser.add_argument("--batch", type=int, default=8, help="texts per step (default 8)")
+    parser.add_argument("--batch", type=int, default=4, help="texts per step (default 4)")
     parser.add_argument("--learning-rate", type=float, default=5e-4, help="highest (default 5e-4)")
     parser.add_argument(
         "--openings", default=OPENINGS, help="JSON lines to train on (default: forty of our own)"

@@ -42,7 +42,7 @@ class TrainingSettings:
 
     minutes: float | None = 7.0
     steps: int | None = None
-    batch: int = 8
+    batch: int = 4
     learning_rate: float = 5e-4
     warmup: float = 0.05
     clip: float = 1.0
@@ -158,12 +158,19 @@ def _log_law(
 
 
 def _batches(texts: Sequence[Text], settings: TrainingSettings) -> Iterator[list[Text]]:
-    """Batches without end: all texts in random order, then again in another order."""
-    shuffle = random.Random(settings.seed).sample
+    """Batches without end: all texts in random order, then again in another order.
+
+    Texts of one batch have starts of similar length: padding and the logits that do not count
+    would otherwise take a quarter of the time.
+    """
+    shuffle = random.Random(settings.seed).shuffle
+    order = list(texts)
     while True:
-        order = shuffle(range(len(texts)), len(texts))
-        for first in range(0, len(order), settings.batch):
-            yield [texts[index] for index in order[first : first + settings.batch]]
+        shuffle(order)
+        order.sort(key=lambda text: len(text.ids) - text.positions)
+        batches = [order[i : i + settings.batch] for i in range(0, len(order), settings.batch)]
+        shuffle(batches)
+        yield from batches
 
 
 def _descend(

@@ -2,14 +2,20 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 import torch
 
 from real_models.calibration import acceptance, calibrate
 from real_models.contexts import Text, score
-from real_models.distillation import TrainingSettings, distill, even_layers, kl_loss
+from real_models.distillation import (
+    TrainingSettings,
+    _batches,
+    distill,
+    even_layers,
+    kl_loss,
+)
 from real_models.errors import UserError
 from real_models.layer_skip import skip_layers
 from real_models.models import make_pair
@@ -135,6 +141,16 @@ def test_every_text_is_seen_once_before_any_twice(pair, texts, monkeypatch):
     assert sorted(t.ids for t in first) == sorted(t.ids for t in second)
     assert sorted(t.ids for t in first) == sorted(t.ids for t in texts)
     assert first != second
+
+
+def test_batches_hold_starts_of_similar_length():
+    """No batch reaches into the lengths of another, and lengths do not come in order."""
+    texts = [Text(tuple(range(start + 2)), 2) for start in range(1, 41)]
+    settings = TrainingSettings(batch=8)
+    batches = list(islice(_batches(texts, settings), 5))
+    spans = [[len(text.ids) for text in batch] for batch in batches]
+    assert all(max(span) - min(span) == 7 for span in spans)
+    assert spans != sorted(spans)
 
 
 def test_the_schedule():

@@ -28,9 +28,9 @@ from real_models.loading import resolve_device
 from real_models.parts import Part, Resources, make_parts, measure_part, trace_digest
 from real_models.tables import Results
 from real_models.trace import Trace, open_trace
-from sim.commandline import Parser, parse_rules, parse_values, run_command
+from sim.commandline import Parser, parse_settings, run_command
 from sim.engine import backend_context, check_backend, run_cells
-from sim.grid import Setting, settings
+from sim.grid import Setting
 from sim.manifest import code_digest, make_manifest, versions
 from sim.outputs import write_outputs
 from theory import RULES
@@ -104,8 +104,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     if options.jobs == 0:
         raise UserError("--jobs must not be 0; -1 is all cores")
     check_backend(options.backend, options.scheduler)
-    rules = parse_rules(options.rules)
-    chosen = settings(rules, parse_values(options.values, rules))
+    chosen = parse_settings(options.rules, options.values)
     samplings = tuple(SamplingSettings.parse(text) for text in options.settings)
     if len(set(samplings)) < len(samplings):
         raise UserError("--settings: a sampling setting was given twice")
@@ -132,10 +131,17 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
     for name, frame in more.items():
         frame.to_parquet(options.out / name, index=False)
     manifest = _manifest(options, plan, time.perf_counter() - started)
-    title = f"{results.source}: every rule at {plan.trace.positions} recorded positions"
-    files, summary = write_outputs(options.out, table, results.frontier(), manifest, title)
+    files, summary = write_outputs(options.out, table, results.frontier(), manifest, _title(table))
     files |= {name: options.out / name for name in more}
     _tell(options, files, summary, headlines(table), manifest)
+
+
+def _title(table: pd.DataFrame) -> str:
+    """What was measured, for the head of the report."""
+    rules, positions = table["rule"].nunique(), table["positions"].iloc[0]
+    samplings = " and ".join(dict.fromkeys(table["pair"]))
+    counted = "1 rule" if rules == 1 else f"{rules} rules"
+    return f"{table['source'].iloc[0]} at {samplings}: {counted} at {positions} recorded positions"
 
 
 def _measure(options: argparse.Namespace, plan: Plan) -> Results:

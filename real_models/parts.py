@@ -27,8 +27,9 @@ __all__ = ["Part", "Resources", "make_parts", "measure_part", "trace_digest"]
 # and what the filters sort) and for a batch of rules [rows, tokens in the support].
 _READ_ARRAYS = 24
 _RULE_ARRAYS = 64
-# Entries of a batch of rules on a CPU: larger temporaries leave the cache.
-_CACHE_ENTRIES = 1 << 16
+# Entries of a batch of rules on a CPU: smaller ones cost overhead per row, larger ones leave the
+# cache. At V = 49,152 three rows at a time take a fifth less time than one, and than five.
+_CACHE_ENTRIES = 150_000
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from sim.checks import unknown_name
+from sim.grid import Setting, settings
 from sim.pairs import Family, make_family
 from theory import RULES
 
-__all__ = ["Parser", "parse_families", "parse_rules", "parse_values", "run_command"]
+__all__ = [
+    "Parser",
+    "parse_families",
+    "parse_rules",
+    "parse_settings",
+    "parse_values",
+    "run_command",
+]
 
 
 class Parser(argparse.ArgumentParser):
@@ -87,6 +95,16 @@ def parse_values(texts: Sequence[str], rules: Sequence[str]) -> dict[str, list[f
         numbers = [_number(f"--values {text!r}", value) for value in values.split(",")]
         (own.setdefault(rule, []) if found else common).extend(numbers)
     return {**(dict.fromkeys(rules, common) if common else {}), **own}
+
+
+def parse_settings(rules: Sequence[str], values: Sequence[str]) -> tuple[Setting, ...]:
+    """The settings that --rules and --values ask for; ValueError names the option and the rule."""
+    chosen = parse_rules(rules)
+    own = parse_values(values, chosen)
+    try:
+        return settings(chosen, own)
+    except ValueError as error:
+        raise ValueError(f"--values: {error}") from None
 
 
 def _separated(texts: Sequence[str]) -> Iterator[str]:

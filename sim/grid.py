@@ -113,7 +113,10 @@ def settings(
         for value in _values_of(rule, own.get(rule))
     )
     for setting in result:
-        setting.build()
+        try:
+            setting.build()
+        except ValueError as error:
+            raise ValueError(f"rule {setting.rule!r}: {error}") from None
     return result
 
 

@@ -52,7 +52,8 @@ def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title
     columns = min(len(panels), 4)
     floors = -(-len(panels) // columns)
     lines = max(len(_wrapped(pair)) for (_, pair, _), _ in panels)
-    head, foot, floor = 1.05 + 0.15 * lines, 2.15, 3.6 if columns > 2 else 5.4
+    head = 0.61 + 0.22 * (title.count("\n") + 1) + 0.15 * lines
+    foot, floor = 2.15, 3.6 if columns > 2 else 5.4
     width, height = max(4.1 * columns, 15.5), head + floor * floors + foot - 0.9
     figure = Figure(figsize=(width, height), layout="none")
     axes = figure.subplots(floors, columns, squeeze=False)
@@ -198,8 +199,10 @@ def _name_panel(ax: Axes, key: tuple[str, str, int], lines: int) -> None:
     ax.set_title(
         f"{source}, V = {vocab:,}", fontsize=11, loc="left", pad=9 + 10 * lines, weight="bold"
     )
-    text = "\n".join(_wrapped(pair))
-    ax.text(0, 1.03, text, transform=ax.transAxes, fontsize=7, color="#444444", va="bottom")
+    wrapped = _wrapped(pair)
+    size = 10 if wrapped == [pair] and len(pair) <= 40 else 7  # a sampling setting, or parameters
+    place = {"transform": ax.transAxes, "fontsize": size, "color": "#444444", "va": "bottom"}
+    ax.text(0, 1.03, "\n".join(wrapped), **place)
 
 
 def _wrapped(text: str) -> list[str]:

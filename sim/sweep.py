@@ -13,9 +13,9 @@ import pandas as pd
 
 from sim.cells import Source, make_cells, make_sources, run_cell
 from sim.checks import require_count
-from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
+from sim.commandline import Parser, parse_families, parse_settings, run_command
 from sim.engine import backend_context, check_backend, run_cells
-from sim.grid import Setting, settings
+from sim.grid import Setting
 from sim.manifest import code_digest, make_manifest, versions
 from sim.outputs import write_outputs
 from sim.pairs import FAMILIES
@@ -74,11 +74,12 @@ def _plan(options: argparse.Namespace) -> Plan:
     if options.jobs == 0:
         raise ValueError("--jobs must not be 0; -1 is all cores")
     check_backend(options.backend, options.scheduler)
-    rules = parse_rules(options.rules)
+    chosen = parse_settings(options.rules, options.values)
     families = parse_families(options.pairs)
     sources = make_sources(families, options.vocab, options.rows, options.seed)
-    cells = make_cells(sources, settings(rules, parse_values(options.values, rules)))
+    cells = make_cells(sources, chosen)
     options.out.mkdir(parents=True, exist_ok=True)
+    rules = {setting.rule for setting in chosen}
     return Plan(f"{len(sources)} sources of synthetic pairs, {len(rules)} rules", cells)
 
 

@@ -91,7 +91,7 @@ class Contrast:
     @cached_property
     def step(self) -> Array:
         """Return u clipped to [−NEAR, NEAR]."""
-        return self.xp.clip(self.relative, -NEAR, NEAR)
+        return self.xp.minimum(self.xp.maximum(self.relative, -NEAR), NEAR)
 
     @cached_property
     def remainder(self) -> Array:

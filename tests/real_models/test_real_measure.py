@@ -579,8 +579,14 @@ def test_json_is_one_document_on_standard_output(finished, trace, tmp_path):
     ("arguments", "message"),
     [
         (["--rules", "cactos"], "unknown rule 'cactos'; did you mean 'cactus'?"),
-        (["--rules", "cactus", "--values", "-1"], "delta must lie in"),
-        (["--rules", "sps", "--values", "cactus=1"], "'cactus', which is not swept"),
+        (["--rules", "cactus", "--values", "-1"], "--values: rule 'cactus': delta must lie in"),
+        (
+            ["--values", "cactus=-1"],
+            "--values: rule 'cactus': delta must lie in [0, inf], got -1.0",
+        ),
+        (["--values", "top_k=1.5"], "--values: rule 'top_k': k must be a whole number"),
+        (["--values", "cactus=x"], "--values 'cactus=x': expected a number, got 'x'"),
+        (["--rules", "sps", "--values", "cactus=1"], "--values: values were given for the rule"),
         (["--settings", "T=1 top-x 3"], "sampling settings 'T=1 top-x 3' are not like"),
         (["--settings", "T=-1"], "temperature must be finite and ≥ 0, got -1.0"),
         (["--settings", "T=1", "T=1.0"], "--settings: a sampling setting was given twice"),

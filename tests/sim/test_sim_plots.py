@@ -110,6 +110,48 @@ def test_summary_interpolates_between_settings_and_not_beyond_them():
     assert "sps 0.500" in finding
 
 
+def test_sampling_settings_of_one_source_are_told_apart_and_not_averaged():
+    table, curve = small_table()
+    hot, cold = table.assign(pair="T=1"), table.assign(pair="T=0.6 top-k 20", acceptance=0.25)
+    curves = [curve.assign(pair="T=1"), curve.assign(pair="T=0.6 top-k 20")]
+    summary = summarise(pd.concat([hot, cold]), pd.concat(curves), level=0.1)
+    assert list(summary.columns) == ["T=1", "T=0.6 top-k 20"]
+    assert tradeoff_finding(summary, 0.1).splitlines() == [
+        "Within 0.1 nats of the verifier no rule can accept more than this share of the drafts",
+        "T=1: 0.783; sps 0.500",
+        "T=0.6 top-k 20: 0.783; sps 0.250",
+    ]
+    # Of several sources, a source that has several panels is named with what tells these apart.
+    other = pd.concat([hot, cold, table.assign(source="t")])
+    summary = summarise(other, pd.concat([*curves, curve.assign(source="t")]), level=0.1)
+    names = ["s (T=1)", "s (T=0.6 top-k 20)", "t (s)", "mean"]
+    assert list(summary.columns) == names
+    assert "of the drafts, on average over the panels:\nsps 0.417" in tradeoff_finding(summary)
+
+
+def test_a_finding_without_a_rule_of_the_headline_ends_with_the_frontier():
+    table, curve = small_table()
+    summary = summarise(table[table["rule"] == "b"], curve)
+    assert tradeoff_finding(summary).endswith("no rule can accept more than 0.783 of the drafts")
+
+
+@pytest.mark.parametrize("title", ["one line", "four\nlines\nof\ntext"])
+def test_a_title_does_not_reach_the_panels(results, tmp_path, monkeypatch, title):
+    figures = []
+    draw = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: figures.append(self) or draw(self, *a, **k)
+    )
+    plot_tradeoff(*results, tmp_path / "tradeoff.png", title)
+    figure = figures[0]
+    figure.draw_without_rendering()
+    lowest = figure._suptitle.get_window_extent().y0
+    for ax in figure.axes:
+        texts = [ax.get_title(loc="left"), *(text.get_text() for text in ax.texts)]
+        assert "some parameters" in texts
+        assert ax.get_tightbbox().y1 < lowest
+
+
 def test_summary_never_credits_a_rule_with_more_than_the_frontier(results):
     summary = summarise(*results)
     best = summary.loc[FRONTIER].to_numpy()

@@ -196,13 +196,13 @@ def _label(key: tuple[str, str, int], rows: pd.DataFrame) -> str:
 def _name_panel(ax: Axes, key: tuple[str, str, int], lines: int) -> None:
     """Name and, below it in at most `lines` lines, the parameters of a panel."""
     source, pair, vocab = key
-    ax.set_title(
-        f"{source}, V = {vocab:,}", fontsize=11, loc="left", pad=9 + 10 * lines, weight="bold"
+    size = 10 if lines == 1 and len(pair) <= 40 else 7  # a sampling setting, or many parameters
+    name = f"{source}, V = {vocab:,}"
+    ax.set_title(name, fontsize=11, loc="left", pad=9 + 1.45 * size * lines, weight="bold")
+    place = {"xytext": (0, 8), "xycoords": "axes fraction", "textcoords": "offset points"}
+    ax.annotate(
+        "\n".join(_wrapped(pair)), (0, 1), fontsize=size, color="#444444", va="bottom", **place
     )
-    wrapped = _wrapped(pair)
-    size = 10 if wrapped == [pair] and len(pair) <= 40 else 7  # a sampling setting, or parameters
-    place = {"transform": ax.transAxes, "fontsize": size, "color": "#444444", "va": "bottom"}
-    ax.text(0, 1.03, "\n".join(wrapped), **place)
 
 
 def _wrapped(text: str) -> list[str]:

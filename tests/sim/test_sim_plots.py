@@ -147,9 +147,11 @@ def test_a_title_does_not_reach_the_panels(results, tmp_path, monkeypatch, title
     figure.draw_without_rendering()
     lowest = figure._suptitle.get_window_extent().y0
     for ax in figure.axes:
-        texts = [ax.get_title(loc="left"), *(text.get_text() for text in ax.texts)]
-        assert "some parameters" in texts
         assert ax.get_tightbbox().y1 < lowest
+        (label,) = (text for text in ax.texts if text.get_text() == "some parameters")
+        assert label.get_fontsize() >= 10
+        box = label.get_window_extent()
+        assert ax.get_window_extent().y1 < box.y0 < box.y1 <= ax._left_title.get_window_extent().y0
 
 
 def test_summary_never_credits_a_rule_with_more_than_the_frontier(results):

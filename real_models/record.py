@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from real_models.command_line import (
@@ -115,9 +116,12 @@ def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, load the models, record, and say what came of it."""
     started = time.time()
     settings = sampling_from(args)
-    for name, lowest in (("positions", 1), ("seed", 0)):
-        if getattr(args, name) < lowest:
-            raise UserError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
+    for name, lowest in (("positions", 1), ("seed", 0), ("threads", 1)):
+        value = getattr(args, name)
+        if value is not None and value < lowest:
+            raise UserError(f"--{name} must be at least {lowest}, got {value}")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
     if args.resume and not (args.out / HEADER_FILE).is_file():
         raise UserError(f"--resume: {args.out} holds no trace")
     prompts, digest = read_prompts(args.prompts)
@@ -136,6 +140,7 @@ def _main(args: argparse.Namespace) -> int:
     writer = TraceWriter(args.out, header, shard=rank)
     new = record(pair, prompts, writer, settings=settings, rank=rank, world=world)
     _report(writer, len(prompts))
+    print(f"Recorded {new} prompts in {time.time() - started:.1f} s.")
     if rank == 0:
         _write_manifest(args.out, started, new)
     return 0
@@ -183,6 +188,11 @@ def _parser() -> argparse.ArgumentParser:
         "prompts themselves, without a chat template",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the sampled texts (default 0)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="of the forward passes on a CPU (default: PyTorch's); the last digits depend on it",
+    )
     parser.add_argument(
         "--store-dtype",
         choices=STORED_DTYPES,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def test_texts_that_end_early_are_named(tmp_path, tiny_prompts, make_model, make
     ended = {c.entry.prompt_id: c.positions for c in trace.chunks if c.entry.ended}
     assert trace.positions < 30
     assert all(set(c.next_tokens[:-1]).isdisjoint(range(4, 34)) for c in trace.chunks)
-    first, *rest = capsys.readouterr().out.splitlines()
+    first, *rest, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"Recorded 5 prompts in \d+\.\d s\.", last)
     assert first == f"{out}: 5 of 5 prompts, {trace.positions} positions"
     assert rest == [f"  {name}: the text ended after {n} positions" for name, n in ended.items()]
     assert rest
@@ -98,6 +100,26 @@ def test_contexts_seed_and_sampling_are_recorded(command, tmp_path):
     assert traces["given"].header.sampling is None
     assert traces["greedy"].header.sampling == {"temperature": 0.0, "top_k": None, "top_p": None}
     assert [traces[name].header.contexts for name in ("plain", "draft")] == ["verifier", "draft"]
+
+
+def test_the_number_of_threads_can_be_set(command, tmp_path):
+    """In a process of its own: the number is the whole process's, tests that follow included."""
+    script = (
+        "import sys, torch\nfrom real_models.record import main\n"
+        "print(main(sys.argv[1:]), torch.get_num_threads())\n"
+    )
+
+    def threads(*more):
+        arguments = [sys.executable, "-c", script, *command, "--out", str(tmp_path / "out"), *more]
+        environment = os.environ | {"OMP_NUM_THREADS": "2"}
+        done = subprocess.run(
+            arguments, env=environment, check=True, capture_output=True, text=True
+        )
+        assert done.stderr == ""
+        return done.stdout.splitlines()[-1]
+
+    assert threads() == "0 2"
+    assert threads("--threads", "1", "--resume") == "0 1"
 
 
 def test_storing_fewer_bits(command, tmp_path, whole):
@@ -181,6 +203,7 @@ def test_several_processes_share_the_prompts(command, tmp_path, whole, monkeypat
         (["--top-p", "2"], "--top-p must lie in (0, 1]"),
         (["--positions", "0"], "--positions must be at least 1"),
         (["--seed", "-1"], "--seed must be at least 0"),
+        (["--threads", "0"], "--threads must be at least 1"),
         (["--device", "toaster"], "device must be auto, cpu, cuda or cuda:i"),
         (["--resume"], "holds no trace"),
     ],

@@ -283,3 +283,24 @@ def test_an_accumulator_keeps_freed_memory():
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     assert faults("settled") < 4000 < 40_000 < faults()
+
+
+def test_rows_on_another_device_give_the_same_results():
+    """As CUDA would, the second device of the strict array library refuses arrays of the host."""
+    strict = pytest.importorskip("array_api_strict")
+    device = strict.Device("device1")
+    chosen = settings(None, {rule: DEFAULT_GRID[rule][4:5] for rule in RULES if rule != "sps"})
+    for family in ("gaussian", "disjoint"):
+        pairs = batch(family, rows=3, vocab=16)
+        there = [strict.asarray(rows, device=device) for rows in (pairs.p, pairs.q)]
+        found, expected = (
+            Tradeoff(chosen, "here", "pair", 16).measure(Pair.prepare(*rows))
+            for rows in (there, (pairs.p, pairs.q))
+        )
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
+        corpora = CorpusFrontier("kl"), CorpusFrontier("kl")
+        for corpus, rows in zip(corpora, (there, (pairs.p, pairs.q))):
+            corpus.add(Pair.prepare(*rows))
+        for one, other in zip(*(corpus.arrays() for corpus in corpora)):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

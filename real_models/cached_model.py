@@ -13,6 +13,7 @@ rounding; in bfloat16 it does by a percent of total variation.
 from collections.abc import Sequence
 from itertools import takewhile
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicLayer
@@ -83,19 +84,19 @@ class CachedModel:
     def _forward(self, new: list[list[int]], count: int):
         """One pass over the new tokens, with the logits at the last `count` columns."""
         width = max(map(len, new))
-        ids = torch.zeros(len(new), width, dtype=torch.int64)
-        places = torch.zeros_like(ids)
-        mask = torch.zeros(len(new), self._width + width, dtype=torch.int64)
+        ids = np.zeros((len(new), width), dtype=np.int64)
+        places = np.zeros_like(ids)
+        mask = np.zeros((len(new), self._width + width), dtype=np.int64)
         for row, (tokens, held, columns) in enumerate(zip(new, self._held, self._columns)):
             start = width - len(tokens)
-            ids[row, start:] = torch.tensor(tokens)
-            places[row, start:] = torch.arange(len(held), len(held) + len(tokens))
+            ids[row, start:] = tokens
+            places[row, start:] = range(len(held), len(held) + len(tokens))
             mask[row, columns] = 1
             mask[row, self._width + start :] = 1
         return self._model(
-            input_ids=ids.to(self.device),
-            position_ids=places.to(self.device),
-            attention_mask=None if bool(mask.all()) else mask.to(self.device),
+            input_ids=torch.from_numpy(ids).to(self.device),
+            position_ids=torch.from_numpy(places).to(self.device),
+            attention_mask=None if mask.all() else torch.from_numpy(mask).to(self.device),
             cache=self._cache,
             use_cache=True,
             **head_of(self._model, count),

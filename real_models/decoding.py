@@ -148,7 +148,7 @@ def decode(
             raise UserError(f"{name} must be at least {least}, got {value}")
     texts = [(p, _encoded(pair, p, new_tokens + draft_tokens)) for p in prompts]
     run = _Run(pair, settings, new_tokens, seed)
-    maker = drafter or model_drafter
+    maker = (drafter or model_drafter) if draft_tokens else _no_drafter
     decoded, seconds, alone, alone_tokens = [], {}, 0.0, 0
     for start in tqdm(range(0, len(texts), batch_size), desc="decode", unit="batch", disable=None):
         batch = texts[start : start + batch_size]

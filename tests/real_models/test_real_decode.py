@@ -1,0 +1,132 @@
+"""The command line of decoding."""
+
+import json
+
+import pytest
+import torch
+
+from real_models.decode import main
+from theory import make_rule
+
+
+@pytest.fixture
+def decode_in(tiny_folder, tiny_prompts):
+    """Run the command line on the tiny pair with more arguments; the exit status."""
+
+    def call(*more, draft="skip:0", prompts=True):
+        given = ["--prompts", str(tiny_prompts)] if prompts else []
+        models = ["--verifier", str(tiny_folder), "--draft", draft, "--device", "cpu"]
+        return main([*given, *models, "--new-tokens", "12", *more])
+
+    return call
+
+
+def test_texts_and_figures_are_told(decode_in, capsys):
+    assert decode_in("--rule", "cactus", "--delta", "0.5", "--draft-tokens", "3") == 0
+    told = capsys.readouterr().out
+    assert told.count("── ") == 5
+    for part in (
+        "cactus(delta=0.5), T=1, up to 3 drafts a round",
+        "accepted length", "accepted by position", "exact acceptance", "an upper bound of KL",
+        "the rule takes", "speed-up",
+    ):  # fmt: skip
+        assert part in told
+    assert "nan" not in told
+
+
+def test_one_json_document_and_nothing_else(decode_in, capsys):
+    assert (
+        decode_in(
+            "--rule", "frontier", "--level", "0.1", "--divergence", "total_variation", "--json"
+        )
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    figures = found["summary"]
+    assert figures["rule"] == "frontier"
+    assert figures["parameters"] == {"level": 0.1, "divergence": "total_variation"}
+    assert len(found["texts"]) == figures["texts"] == 5
+    assert sum(len(text["tokens"]) for text in found["texts"]) == figures["tokens"]
+    assert figures["kl_per_text"] > 0
+    assert all(set(map(type, text["divergence"])) <= {float} for text in found["texts"])
+
+
+def test_the_parameters_in_the_figures_make_the_rule_again(decode_in, capsys):
+    assert decode_in("--rule", "typical", "--recovery", "verifier", "--json", "--no-compare") == 0
+    figures = json.loads(capsys.readouterr().out)["summary"]
+    again = make_rule(figures["rule"], **figures["parameters"])
+    assert again == make_rule("typical", recovery="verifier")
+
+
+def test_a_file_of_lines(decode_in, tmp_path, capsys):
+    out = tmp_path / "deep" / "run.jsonl"
+    assert decode_in("--out", str(out), "--no-measure", "--no-compare") == 0
+    first, *texts = map(json.loads, out.read_text().splitlines())
+    assert len(texts) == 5
+    assert "kl_per_text" not in first["summary"]
+    assert "speed_up" not in first["summary"]
+    assert "divergence" not in texts[0]
+    assert "speed-up" not in capsys.readouterr().out
+
+
+def test_settings_reach_the_models(decode_in, capsys):
+    options = ("--temperature", "0.7", "--top-k", "5", "--greedy-draft", "--json", "--no-compare")
+    assert decode_in(*options, "--batch-size", "5") == 0
+    batched = json.loads(capsys.readouterr().out)
+    assert batched["summary"]["settings"] == "T=0.7 top-k 5 greedy-draft"
+    assert decode_in(*options) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert [t["tokens"] for t in batched["texts"]] == [t["tokens"] for t in alone["texts"]]
+
+
+def test_a_lookup_takes_the_place_of_the_draft(decode_in, capsys):
+    assert decode_in("--json", draft="lookup:2") == 0
+    figures = json.loads(capsys.readouterr().out)["summary"]
+    assert figures["pair"].endswith(" / lookup:2")
+    assert figures["seconds"]["draft"] < figures["seconds"]["verify"]
+
+
+def test_one_prompt_by_hand(decode_in, capsys):
+    assert decode_in("--prompt", "w4 w5", "--json", "--no-compare", prompts=False) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert decode_in("--prompt", "w4 w5", "--chat", "--json", "--no-compare", prompts=False) == 0
+    assert [t["id"] for t in plain["texts"]] == ["prompt"]
+    assert json.loads(capsys.readouterr().out)["texts"] != plain["texts"]
+
+
+def test_threads(decode_in, capsys):
+    before = torch.get_num_threads()
+    try:
+        assert decode_in("--threads", "1", "--no-compare") == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rule", "cactos"], "--rule cactos: unknown rule 'cactos'; did you mean 'cactus'?"),
+        (["--rule", "cactus"], "needs the parameter 'delta'"),
+        (["--rule", "cactus", "--alpha", "1"], "rule 'cactus' has no parameter 'alpha'"),
+        (["--rule", "cactus", "--delta", "x"], "delta"),
+        (["--rule", "cactus", "--delta", "-1"], "delta"),
+        (["--draft-tokens", "-1"], "draft_tokens must be at least 0, got -1"),
+        (["--new-tokens", "0"], "new_tokens must be at least 1, got 0"),
+        (["--seed", "-1"], "--seed must be at least 0, got -1"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--temperature", "-1"], "--temperature must be finite"),
+        (["--prompt", "w4"], "either --prompt or --prompts"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(decode_in, capsys, arguments, message):
+    assert decode_in(*arguments) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_a_bad_lookup_is_refused(decode_in, capsys):
+    assert decode_in(draft="lookup:0") == 2
+    assert "draft 'lookup:0' is not like 'lookup' or 'lookup:3'" in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""Any rule inside transformers' `generate`: greedy and sampled, streamed, stopped, batched."""
+
+import io
+from collections import Counter
+from contextlib import redirect_stdout
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import LogitsProcessor, StoppingCriteria, TextIteratorStreamer, TextStreamer
+
+from real_models.errors import UserError
+from real_models.generate import CUSTOM_GENERATE
+from real_models.laws import SettingsLaws
+from real_models.processor_laws import ProcessorLaws, processor_laws
+from theory import make_rule
+
+IDS = torch.tensor([[5, 6, 7, 8]])
+STRICT = [("sps", {}), ("cactus", {"delta": 0.3}), ("typical", {}), ("frontier", {"level": 0.2})]
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=0)
+
+
+@pytest.fixture(scope="module")
+def draft(make_model):
+    return make_model(seed=1)
+
+
+@pytest.fixture
+def speculate(model, draft):
+    """`model.generate` with everything that calls for draft-and-verify."""
+
+    def call(ids=IDS, **options):
+        options = {"assistant_model": draft, "draft_tokens": 4, "max_new_tokens": 25, **options}
+        return model.generate(
+            ids, custom_generate=CUSTOM_GENERATE, trust_remote_code=True, **options
+        )
+
+    return call
+
+
+@pytest.mark.parametrize(("rule", "parameters"), STRICT)
+def test_greedy_text_is_the_models_own(model, speculate, rule, parameters):
+    alone = model.generate(IDS, max_new_tokens=25, do_sample=False)
+    found = speculate(rule=rule, rule_parameters=parameters, do_sample=False)
+    assert torch.equal(found, alone)
+    assert torch.equal(speculate(rule=make_rule(rule, **parameters), do_sample=False), alone)
+
+
+def test_a_batch_padded_on_the_left(model, speculate):
+    ids = torch.tensor([[5, 6, 7, 8], [1, 1, 9, 4], [1, 3, 9, 4]])
+    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [0, 1, 1, 1]])
+    alone = model.generate(ids, attention_mask=mask, max_new_tokens=25, do_sample=False)
+    assert torch.equal(speculate(ids, attention_mask=mask, do_sample=False), alone)
+    several = speculate(IDS, num_return_sequences=3, do_sample=True)
+    assert several.shape[0] == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.9, "top_k": 8},
+        {"top_p": 0.8, "top_k": 0},
+        {"repetition_penalty": 1.3, "top_k": 0},
+        {"min_p": 0.05, "top_k": 0},
+    ],
+    ids=str,
+)
+def test_sampled_text_has_the_models_law(model, speculate, options):
+    """Two tokens by `sps` against `generate` without a draft; a right one fails once in 10⁶."""
+    ids, count = IDS.repeat(1, 1), 1500
+    torch.manual_seed(0)
+    options = {"do_sample": True, "max_new_tokens": 2, **options}
+    batched = options.get("repetition_penalty") is None and options.get("min_p") is None
+    repeat = {"num_return_sequences": count} if batched else {}
+    runs = 1 if batched else count // 6
+    alone = model.generate(ids, num_return_sequences=count, **options)
+    found = torch.cat([speculate(ids, draft_tokens=3, **options, **repeat) for _ in range(runs)])
+    tables = [Counter(map(tuple, text[:, 4:].tolist())) for text in (alone, found)]
+    assert set(tables[1]) <= set(tables[0]) | {t for t in tables[1] if tables[1][t] < 10}
+    texts = sorted(set(tables[0]) | set(tables[1]))
+    rows = np.array([[table[text] for text in texts] for table in tables])
+    common = rows.sum(0) >= 20
+    rows = np.column_stack([rows[:, common], rows[:, ~common].sum(-1)])
+    rows = rows[:, rows.sum(0) > 0]
+    assert stats.chi2_contingency(rows).pvalue > 1e-6
+
+
+def test_a_seed_repeats_a_text(speculate):
+    texts = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        texts.append(speculate(do_sample=True, rule="cactus", rule_parameters={"delta": 0.1}))
+    assert torch.equal(texts[0], texts[1])
+    assert not torch.equal(texts[0], texts[2])
+
+
+def test_a_streamer_sees_every_token_once(model, speculate, make_tokenizer):
+    tokenizer = make_tokenizer()
+    streamed = io.StringIO()
+    with redirect_stdout(streamed):
+        text = speculate(do_sample=False, streamer=TextStreamer(tokenizer, skip_prompt=True))
+    assert streamed.getvalue().split() == tokenizer.decode(text[0, 4:]).split()
+    pieces = TextIteratorStreamer(tokenizer, timeout=10)
+    text = speculate(do_sample=False, streamer=pieces)
+    assert "".join(pieces).split() == tokenizer.decode(text[0]).split()
+
+
+def test_stopping_criteria_end_a_text_at_the_token_that_meets_them(model, speculate):
+    seen = []
+
+    class AfterToken(StoppingCriteria):
+        def __init__(self, token):
+            self.token = token
+
+        def __call__(self, input_ids, scores, **options):
+            seen.append(input_ids.shape[-1])
+            return input_ids[:, -1] == self.token
+
+    whole = model.generate(IDS, max_new_tokens=25, do_sample=False)[0]
+    token = int(whole[9])
+    first = int((whole[4:] == token).nonzero()[0, 0]) + 5
+    found = speculate(do_sample=False, stopping_criteria=[AfterToken(token)])
+    assert torch.equal(found[0], whole[:first])
+    assert seen == list(range(5, first + 1))
+
+
+def test_an_end_token_ends_a_text_and_the_rest_is_padding(model, speculate):
+    ids = torch.tensor([[5, 6, 7, 8], [9, 4, 9, 4]])
+    whole = model.generate(ids, max_new_tokens=25, do_sample=False)
+    end = int(whole[0, 12])
+    options = {"do_sample": False, "eos_token_id": end, "pad_token_id": 1}
+    alone = model.generate(ids, max_new_tokens=25, **options)
+    assert torch.equal(speculate(ids, **options), alone)
+
+
+def test_a_dictionary_is_returned_where_it_is_asked_for(speculate):
+    found = speculate(do_sample=False, return_dict_in_generate=True)
+    assert torch.equal(found.sequences, speculate(do_sample=False))
+
+
+def test_a_lookup_needs_no_assistant(model, speculate):
+    ids = torch.tensor([[5, 6, 7, 8, 5, 6]])
+    alone = model.generate(ids, max_new_tokens=25, do_sample=False)
+    options = {"assistant_model": None, "prompt_lookup": 2, "do_sample": False}
+    assert torch.equal(speculate(ids, **options), alone)
+
+
+class Ban(LogitsProcessor):
+    """Bans the token that stands last in the text: depends on the drafts before it."""
+
+    def __call__(self, input_ids, scores):
+        return scores.scatter(-1, input_ids[:, -1:], -torch.inf)
+
+
+def test_a_processor_sees_the_drafts_before_its_place(model, speculate):
+    alone = model.generate(IDS, max_new_tokens=25, do_sample=False, logits_processor=[Ban()])
+    assert torch.equal(speculate(do_sample=False, logits_processor=[Ban()]), alone)
+    torch.manual_seed(0)
+    text = speculate(do_sample=True, logits_processor=[Ban()], rule="typical")[0]
+    assert bool((text[4:] != text[3:-1]).all())
+
+
+def test_known_filters_take_the_short_way(model):
+    def prepared(**options):
+        config = model._prepare_generation_config(None, do_sample=True, **options)[0]
+        return model._get_logits_processor(config, 4, IDS)
+
+    laws = processor_laws(prepared(temperature=0.6, top_k=7, top_p=0.9), True, False)
+    assert isinstance(laws, SettingsLaws)
+    assert laws.settings.label == "T=0.6 top-p 0.9 top-k 7"
+    processors = prepared(temperature=0.6, top_k=7, top_p=0.9)
+    logits = 4 * torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
+    slow = ProcessorLaws(processors, True, False)
+    texts = [[4], [5], [6]]
+    torch.testing.assert_close(laws.verifier(logits, texts), slow.verifier(logits, texts))
+    odd = prepared(temperature=0.6, min_p=0.1)
+    assert isinstance(processor_laws(odd, True, False), ProcessorLaws)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "cactos"}, "unknown rule 'cactos'; did you mean 'cactus'"),
+        ({"rule": "cactus"}, "rule 'cactus' needs the parameter 'delta'"),
+        (
+            {"rule": make_rule("sps"), "rule_parameters": {"x": 1}},
+            "rule_parameters go with the name",
+        ),
+        ({"draft_tokens": 0}, "draft_tokens must be at least 1, got 0"),
+        ({"assistant_model": None}, "either an assistant_model or prompt_lookup"),
+        ({"prompt_lookup": 2}, "either an assistant_model or prompt_lookup"),
+        ({"num_beams": 2}, "no beams, got num_beams = 2"),
+        (
+            {"output_scores": True, "return_dict_in_generate": True},
+            "output_scores is not available",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said(speculate, options, message):
+    with pytest.raises(UserError, match=message):
+        speculate(do_sample=False, **options)
+
+
+def test_batches_that_cannot_be_decoded_are_refused(speculate, make_tokenizer, make_model):
+    ids = torch.tensor([[5, 6, 7, 8], [9, 4, 3, 2]])
+    with pytest.raises(UserError, match=r"one text at a time, without padding.*Repetition"):
+        speculate(ids, repetition_penalty=1.2, do_sample=True)
+    with pytest.raises(UserError, match="a streamer takes one text"):
+        speculate(ids, do_sample=False, streamer=TextStreamer(make_tokenizer()))
+    holes = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]])
+    with pytest.raises(UserError, match="attention_mask row 1 must be zeros, then ones"):
+        speculate(ids, attention_mask=holes, do_sample=False)
+    with pytest.raises(UserError, match="the model has 40 logits and its assistant 30"):
+        speculate(assistant_model=make_model(vocab=30))

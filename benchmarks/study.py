@@ -1,0 +1,155 @@
+"""Which rule should one decode with? Every figure of docs/study.md comes from here.
+
+    python -m benchmarks.study            # about an hour on two cores; goes on where it stopped
+
+Two parts. *Quality*: each rule on three layer-skip pairs, two sampling settings and three draft
+lengths, ten prompts side by side: accepted length, exact divergence per token, the verifier's
+surprise. *Time*: one text after another, as a user would wait for it, against the verifier alone in
+turn. Each cell is kept in `results/study`; the table goes to `benchmarks/results/study.json`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from real_models.decode_metrics import summary
+from real_models.decoding import decode, model_drafter, prompt_lookup
+from real_models.distributions import SamplingSettings
+from real_models.drafters import parse_lookup
+from real_models.files import write_whole
+from real_models.headlines import jsonable
+from real_models.models import ModelPair, load_pair
+from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
+from sim.manifest import versions
+from theory import make_rule
+
+__all__ = ["CELLS", "Cell", "main", "run_cell"]
+
+RESULTS = Path(__file__).with_name("results") / "study.json"
+EDITING = DEFAULT_PROMPTS.with_name("editing.jsonl")
+PAIRS = ("smollm2-skip1", "smollm2-skip3", "smollm2-skip5")
+SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
+LENGTHS = (5, 10, 20)
+RULES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("sps", {}),
+    ("typical", {}),
+    ("cactus", {"delta": 0.1}),
+    ("cactus", {"delta": 0.75}),
+    ("frontier", {"level": 0.1}),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `draft` is the name of a pair or `lookup:n`; part is "quality" or "time"."""
+
+    part: str
+    draft: str
+    prompts: str
+    settings: str
+    rule: str
+    parameters: tuple[tuple[str, Any], ...]
+    draft_tokens: int
+    new_tokens: int
+    batch_size: int
+
+    @property
+    def name(self) -> str:
+        """A file name that says everything."""
+        rule = "-".join([self.rule, *(f"{n}{v}" for n, v in self.parameters)])
+        words = [self.part, self.draft, self.prompts, self.settings, rule, f"m{self.draft_tokens}"]
+        return "_".join(words).replace(" ", "-").replace(":", "")
+
+
+def _cells() -> Iterator[Cell]:
+    for draft, settings, m, (rule, parameters) in product(PAIRS, SETTINGS, LENGTHS, RULES):
+        chosen = tuple(parameters.items())
+        yield Cell("quality", draft, "default", settings, rule, chosen, m, 48, 10)
+    timed = (RULES[0], RULES[3], RULES[1])
+    for settings, m, (rule, parameters) in product(("T=0", *SETTINGS), (5, 10), timed):
+        chosen = tuple(parameters.items())
+        yield Cell("time", "lookup:3", "editing", settings, rule, chosen, m, 64, 1)
+    for draft, (rule, parameters) in product(("smollm2-skip3", "smollm2-skip8"), timed[:2]):
+        yield Cell("time", draft, "editing", "T=1", rule, tuple(parameters.items()), 3, 64, 1)
+
+
+CELLS = tuple(_cells())
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """Decode the prompts of a cell and return its figures."""
+    longest = parse_lookup(cell.draft)
+    found = decode(
+        _pair("smollm2-skip3" if longest else cell.draft),
+        _prompts(cell.prompts),
+        make_rule(cell.rule, **dict(cell.parameters)),
+        draft_tokens=cell.draft_tokens,
+        new_tokens=cell.new_tokens,
+        settings=SamplingSettings.parse(cell.settings),
+        drafter=prompt_lookup(longest) if longest else model_drafter,
+        batch_size=cell.batch_size,
+        compare=cell.part == "time",
+    )
+    figures = summary(found)
+    if cell.part == "quality":
+        # Texts side by side share their time: what a single one takes is for the other part.
+        for name in ("seconds", "seconds_per_token", "rule_over_verify"):
+            del figures[name]
+    return {**asdict(cell), "parameters": dict(cell.parameters), **figures}
+
+
+@cache
+def _pair(name: str) -> ModelPair:
+    return load_pair(name)
+
+
+@cache
+def _prompts(name: str) -> list[Prompt]:
+    return read_prompts({"default": None, "editing": EDITING}[name])[0]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is not there yet, and write the table; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.study", description=__doc__)
+    parser.add_argument("--cells", type=Path, default=Path("results/study"), help="finished cells")
+    parser.add_argument("--part", choices=("quality", "time"), help="one part only")
+    parser.add_argument("--threads", type=int, help="of the forward passes (default: PyTorch's)")
+    options = parser.parse_args(arguments)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    options.cells.mkdir(parents=True, exist_ok=True)
+    chosen = [cell for cell in CELLS if options.part in (None, cell.part)]
+    for cell in tqdm(chosen, desc="study", unit="cell", disable=None):
+        path = options.cells / f"{cell.name}.json"
+        if not path.is_file():
+            document = json.dumps(jsonable(run_cell(cell)), indent=1, ensure_ascii=False).encode()
+            write_whole(path, lambda file, document=document: file.write(document))
+    _collect(options.cells)
+    return 0
+
+
+def _collect(folder: Path) -> None:
+    """One document of all finished cells, in the order of CELLS."""
+    paths = [folder / f"{cell.name}.json" for cell in CELLS]
+    cells = [json.loads(path.read_text()) for path in paths if path.is_file()]
+    document = {
+        "device": f"CPU, {torch.get_num_threads()} threads",
+        "versions": versions("torch", "transformers"),
+        "cells": cells,
+    }
+    text = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+    write_whole(RESULTS, lambda file: file.write(text))
+    print(f"{RESULTS}: {len(cells)} of {len(CELLS)} cells")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

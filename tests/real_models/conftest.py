@@ -1,13 +1,15 @@
-"""Tiny random models with a tokenizer, made from a configuration: no download, no weights."""
+"""Tiny random models with a tokenizer, without weights from anywhere; a small trace, measured."""
 
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from measured_traces import SMALL, record
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from real_models import measure
 from real_models.models import make_pair
 
 WORDS = 40
@@ -89,3 +91,29 @@ def tiny_prompts(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("prompts") / "tiny.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory):
+    """A recording of fifteen positions in four prompts."""
+    return record(tmp_path_factory.mktemp("trace"))
+
+
+@pytest.fixture(scope="session")
+def finished(trace, tmp_path_factory):
+    """The folder of an uninterrupted measurement of it."""
+    out = tmp_path_factory.mktemp("measured")
+    assert measure.main([str(trace), *SMALL, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def tables_only(monkeypatch):
+    """Leave out the pictures and the report, which take most of the time on a tiny trace."""
+
+    def write(out, table, frontier, manifest, title):
+        table.to_parquet(out / "tradeoff.parquet", index=False)
+        frontier.to_parquet(out / "frontier.parquet", index=False)
+        return {}, table
+
+    monkeypatch.setattr(measure, "write_outputs", write)

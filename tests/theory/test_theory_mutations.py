@@ -23,6 +23,8 @@ QUICK = (
 THOROUGH = (
     *QUICK,
     "divergences.py::test_near_equal_rows_lose_no_digits",
+    "divergences.py::test_the_conventions_at_zeros",
+    "divergences.py::test_a_divergence_is_accurate_on_both_sides_of_every_change_of_formula",
     "divergences.py::test_the_slope_is_the_derivative_of_the_summand",
     "divergences.py::test_the_two_point_form_is_the_divergence_of_two_tokens",
     "optimum.py::test_second_order_is_the_published_expression",

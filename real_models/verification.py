@@ -43,7 +43,7 @@ class Candidates:
         object.__setattr__(self, "_starts", np.cumsum(lengths) - lengths)
 
     def pair(self, places: Sequence[Place], *, sort: bool = False) -> Pair:
-        """The rows at some places, prepared for a rule; compressed only where they are sorted."""
+        """The rows at some places, prepared for a rule: after top-k they are 20 tokens long."""
         drafted = [int(self._starts[text]) + place for text, place in places]
         verified = [row + text for row, (text, _) in zip(drafted, places)]
         chosen = {"p": (self.p, drafted), "q": (self.q, verified)}
@@ -51,7 +51,7 @@ class Candidates:
             chosen |= {"p_raw": (self.p_raw, drafted), "q_raw": (self.q_raw, verified)}
         rows = {name: _native(values[index]) for name, (values, index) in chosen.items()}
         # Every row comes from one function of logits, which has checked them.
-        return Pair.prepare(**rows, validate=False, sort=sort, compress=sort)
+        return Pair.prepare(**rows, validate=False, sort=sort)
 
     def drafted_at(self, places: Sequence[Place]) -> list[int]:
         """The tokens drafted at some places."""
@@ -87,9 +87,11 @@ def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Ver
         rejected = _count(places, passed, accepted)
         if rejected:
             pair = pair if rejected == places else candidates.pair(rejected)
-            law = rule.recover(pair, _index(pair, candidates.drafted_at(rejected)))
-            for (text, _), drawn in zip(rejected, _draw(law, _at(uniforms, rejected, 1))):
-                token[text] = drawn
+            candidate = pair.locate(_index(pair, candidates.drafted_at(rejected)))
+            law = rule.recover(pair, candidate)
+            drawn = _index(pair, _draw(law, _at(uniforms, rejected, 1)))
+            for (text, _), recovered in zip(rejected, pair.tokens_at(drawn).tolist()):
+                token[text] = recovered
         open_ = [i for i in open_ if token[i] < 0 and accepted[i] < len(candidates.tokens[i])]
     whole = [i for i in texts if token[i] < 0]
     if whole:
@@ -126,7 +128,7 @@ def _count(places: list[Place], passed: list[bool], accepted: list[int]) -> list
 
 def _test(rule: Rule, pair: Pair, drafted: list[int], uniforms: np.ndarray) -> list[bool]:
     """u·p_n < b_n·p_n for one drafted token n per row."""
-    index = _index(pair, drafted)
+    index = pair.locate(_index(pair, drafted))
     probability = _tensor(rule.accept_at(pair, index))
     mass = _tensor(pair.p).gather(-1, _tensor(index)[:, None])[:, 0]
     u = torch.tensor(uniforms, dtype=mass.dtype, device=mass.device)
@@ -143,7 +145,7 @@ def _at(uniforms: np.ndarray, places: Sequence[Place], purpose: int) -> np.ndarr
 
 
 def _index(pair: Pair, tokens: list[int]) -> Any:
-    """Token ids as an array beside the rows."""
+    """Integers as an array beside the rows."""
     ids = torch.tensor(tokens)
     return ids.numpy() if isinstance(pair.q, np.ndarray) else ids.to(pair.q.device)
 

@@ -159,6 +159,17 @@ class Pair:
         """The array namespace of the rows."""
         return namespace(self.q)
 
+    def locate(self, tokens: Array) -> Array:
+        """Return the coordinate of one token per row, ``tokens [R]``; each must be in its row."""
+        if not self.is_sorted and self.token.shape[-1] == self.vocabulary:
+            return tokens
+        xp = self.xp
+        return xp.argmax(xp.astype(self.token == tokens[:, None], xp.int8), axis=-1)
+
+    def tokens_at(self, coordinates: Array) -> Array:
+        """Return the token at one coordinate per row, ``coordinates [R]``."""
+        return take_rows(self.xp, self.token, coordinates[:, None])[:, 0]
+
     def expand(self, values: Array) -> Array:
         """Return ``values [R, K]`` as ``[..., V]`` over the vocabulary, in the input's dtype."""
         xp = self.xp

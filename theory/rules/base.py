@@ -157,6 +157,11 @@ class TargetRule(Rule):
     def accept(self, pair: Pair) -> Array:
         return coupled_accept(pair.xp, pair.p, self._known_target(pair))
 
+    def accept_at(self, pair: Pair, candidate: Array) -> Array:
+        target, at = self._known_target(pair), candidate[:, None]
+        p_n, target_n = (take_rows(pair.xp, values, at)[:, 0] for values in (pair.p, target))
+        return coupled_accept(pair.xp, p_n, target_n)
+
     def recover(self, pair: Pair, candidate: Array) -> Array:
         residual = pair.xp.maximum(self._known_target(pair) - pair.p, 0.0)
         return normalised_or(pair.xp, residual, pair.q)

@@ -74,12 +74,17 @@ def _cells() -> Iterator[Cell]:
     for draft, settings, m, (rule, parameters) in product(PAIRS, SETTINGS, LENGTHS, RULES):
         chosen = tuple(parameters.items())
         yield Cell("quality", draft, "default", settings, rule, chosen, m, 48, 10)
-    timed = (RULES[0], RULES[3], RULES[1])
-    for settings, m, (rule, parameters) in product(("T=0", *SETTINGS), (5, 10), timed):
+    strict, lossy = RULES[0], RULES[3]
+    truncated = SETTINGS[1]
+    for settings, m, (rule, parameters) in (
+        *product(("T=0",), (5, 10), (strict,)),
+        *product(("T=1",), (10,), (strict, lossy, RULES[1])),
+        *product((truncated,), (5, 10), (strict, lossy, RULES[1])),
+    ):
         chosen = tuple(parameters.items())
         yield Cell("time", "lookup:3", "editing", settings, rule, chosen, m, 64, 1)
-    for draft, (rule, parameters) in product(("smollm2-skip3", "smollm2-skip8"), timed[:2]):
-        yield Cell("time", draft, "editing", "T=1", rule, tuple(parameters.items()), 3, 64, 1)
+    for draft, (rule, parameters) in product(("smollm2-skip3", "smollm2-skip8"), (strict, lossy)):
+        yield Cell("time", draft, "editing", truncated, rule, tuple(parameters.items()), 3, 64, 1)
 
 
 CELLS = tuple(_cells())

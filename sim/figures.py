@@ -13,6 +13,7 @@ from sim.figures_closed_form import (
     true_cost,
 )
 from sim.figures_coupling import accepted_length, coupling_table, overlap, yin_plane
+from sim.figures_decoding import accepted_lengths, decoding_costs, decoding_times
 from sim.figures_frontier import clip_picture, corpus_frontier, every_divergence
 from sim.figures_optimum import certainty, gamma_curves, output_path, simplex_ball
 from sim.figures_reach import capped_simplex, certified_curves, certified_rows
@@ -23,6 +24,7 @@ from sim.figures_typical import collapse_path, entropy_by_acceptance, typical_ma
 __all__ = [
     "Drawing",
     "accepted_length",
+    "accepted_lengths",
     "amplification",
     "candidate_and_emitted",
     "capped_simplex",
@@ -34,6 +36,8 @@ __all__ = [
     "collapse_path",
     "corpus_frontier",
     "coupling_table",
+    "decoding_costs",
+    "decoding_times",
     "entropy_by_acceptance",
     "every_divergence",
     "gamma_curves",

@@ -1,0 +1,159 @@
+"""Figures of decoding runs: accepted length, what it costs in divergence, and where time goes.
+
+A table has one row per run, with the columns of `real_models.decode_metrics.summary` and `draft`
+(whose draft it is); rows of one rule and parameters form a curve.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from sim.figures_style import BLACK, GREY, PALETTE, Drawing, drawing
+from sim.metrics import expected_accepted
+
+__all__ = ["accepted_lengths", "decoding_costs", "decoding_times", "rule_names"]
+
+_MARKERS = "oswD^vPX"
+_PARTS = {
+    "draft": "draft model",
+    "verify": "verifier",
+    "distributions": "softmax and filters",
+    "rule": "acceptance rule",
+    "prefill": "reading the prompt",
+}
+
+
+def rule_names(table: pd.DataFrame) -> pd.Series:
+    """`cactus 0.75`: the rule of each row and its parameters."""
+    return pd.Series(
+        [" ".join([rule, *map(_short, parameters.values())])
+         for rule, parameters in zip(table["rule"], table["parameters"])],
+        index=table.index,
+    )  # fmt: skip
+
+
+def accepted_lengths(table: pd.DataFrame) -> Drawing:
+    """Accepted length against draft length, one panel per pair and sampling setting.
+
+    Dotted: what a constant acceptance, the mean over the visited places, would give. Raises
+    ValueError for an empty table.
+    """
+    figure, panels = _panels(
+        table, "A laxer rule gains most where drafts are long and the draft model is good"
+    )
+    for (label, runs), ax in panels:
+        for style, name, curve in _curves(runs):
+            ax.errorbar(
+                curve["draft_tokens"], curve["accepted_length"], 2 * curve["accepted_length_se"],
+                label=name, capsize=2, **style,
+            )  # fmt: skip
+            if name == "sps":
+                rate, lengths = curve["acceptance"].mean(), np.arange(1, 21)
+                ax.plot(lengths, expected_accepted(rate, lengths), ":", color=style["color"])
+        ax.set_title(label, fontsize=10)
+        ax.set_xlabel("drafts per round")
+        ax.set_ylabel("accepted drafts per round")
+    _legend(figure, panels[0][1])
+    return figure
+
+
+def decoding_costs(table: pd.DataFrame, draft_tokens: int) -> Drawing:
+    """Accepted length against the divergence of the run per token, at one draft length.
+
+    Raises ValueError where no run has that draft length.
+    """
+    chosen = table[table["draft_tokens"] == draft_tokens]
+    figure, panels = _panels(
+        chosen,
+        f"What {draft_tokens} drafts a round are worth, and how far from the verifier they lead",
+    )
+    for (label, runs), ax in panels:
+        for style, name, run in _curves(runs):
+            ax.errorbar(
+                run["kl_per_token"], run["accepted_length"],
+                2 * run["accepted_length_se"], 2 * run["kl_per_token_se"], label=name, **style,
+            )  # fmt: skip
+        ax.set_title(label, fontsize=10)
+        ax.set_xscale("symlog", linthresh=0.01)
+        ax.set_xlim(left=-0.001)
+        ax.set_xlabel("KL from the verifier, nats per token")
+        ax.set_ylabel("accepted drafts per round")
+    _legend(figure, panels[0][1])
+    return figure
+
+
+def decoding_times(table: pd.DataFrame) -> Drawing:
+    """Milliseconds per token by part, one bar per run, against the verifier alone.
+
+    Raises ValueError where a run was not compared with the verifier alone.
+    """
+    if table.empty or table["speed_up"].isna().any():
+        raise ValueError("every run needs a speed_up: decode with compare=True")
+    best = table.loc[table["speed_up"].idxmax()]
+    figure, (ax,) = drawing(
+        f"The fastest run takes 1/{best['speed_up']:.2f} of the verifier's time; "
+        "a draft model that costs as much as the verifier cannot pay",
+        9.5,
+        0.42 * len(table) + 1.9,
+    )
+    places = np.arange(len(table))[::-1]
+    left = np.zeros(len(table))
+    for colour, (part, label) in zip(PALETTE, _PARTS.items()):
+        spent = [seconds[part] for seconds in table["seconds"]]
+        width = 1000 * np.array(spent) / table["tokens"].to_numpy()
+        ax.barh(places, width, left=left, height=0.66, color=colour, label=label)
+        left += width
+    alone = 1000 * table["alone_seconds_per_token"].to_numpy()
+    ax.plot(alone, places, "|", color=BLACK, markersize=16, markeredgewidth=2,
+            label="the verifier alone")  # fmt: skip
+    for place, end, factor in zip(places, np.maximum(left, alone), table["speed_up"]):
+        ax.text(end * 1.02, place, f"{factor:.2f}×", va="center", fontsize=9)
+    names = [
+        f"{draft}, {settings}, m = {m}: {rule}"
+        for draft, settings, m, rule in zip(
+            table["draft"], table["settings"], table["draft_tokens"], rule_names(table)
+        )
+    ]
+    ax.set_yticks(places, names, fontsize=9)
+    ax.set_xlabel("milliseconds per token; right of the bar: speed-up over the verifier alone")
+    ax.grid(axis="y", visible=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _panels(
+    table: pd.DataFrame, finding: str
+) -> tuple[Drawing, list[tuple[tuple[str, pd.DataFrame], Axes]]]:
+    """One panel per setting (rows) and pair (columns), with its title and runs."""
+    if table.empty:
+        raise ValueError("the table has no runs to draw")
+    settings, drafts = table["settings"].unique(), table["draft"].unique()
+    groups = []
+    for setting in settings:
+        for draft in drafts:
+            runs = table[(table["settings"] == setting) & (table["draft"] == draft)]
+            strict = runs["strict_acceptance"].mean()
+            groups.append((f"{draft} (sps accepts {strict:.2f})\n{setting}", runs))
+    figure, axes = drawing(
+        finding, 3.6 * len(drafts) + 0.4, 3.2 * len(settings) + 0.9, len(groups),
+        rows=len(settings),
+    )  # fmt: skip
+    return figure, list(zip(groups, axes))
+
+
+def _curves(runs: pd.DataFrame):
+    """Style, name and rows of every rule, in the order of the table."""
+    names = rule_names(runs)
+    for place, name in enumerate(names.unique()):
+        colour = GREY if name == "sps" else PALETTE[place % len(PALETTE)]
+        style = {"color": colour, "marker": _MARKERS[place % len(_MARKERS)], "markersize": 5}
+        yield style, name, runs[names == name].sort_values("draft_tokens")
+
+
+def _legend(figure: Drawing, ax: Axes) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

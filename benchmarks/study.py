@@ -109,7 +109,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         # Texts side by side share their time: what a single one takes is for the other part.
         for name in ("seconds", "seconds_per_token", "rule_over_verify"):
             del figures[name]
-    return {**asdict(cell), "parameters": dict(cell.parameters), **figures}
+    return {**figures, **asdict(cell), "parameters": dict(cell.parameters)}
 
 
 @cache
@@ -144,8 +144,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _collect(folder: Path) -> None:
     """One document of all finished cells, in the order of CELLS."""
-    paths = [folder / f"{cell.name}.json" for cell in CELLS]
-    cells = [json.loads(path.read_text()) for path in paths if path.is_file()]
+    paths = {cell: folder / f"{cell.name}.json" for cell in CELLS}
+    cells = [
+        json.loads(path.read_text()) | {"parameters": dict(cell.parameters)}
+        for cell, path in paths.items()
+        if path.is_file()
+    ]
     document = {
         "device": f"CPU, {torch.get_num_threads()} threads",
         "versions": versions("torch", "transformers"),

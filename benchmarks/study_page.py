@@ -41,17 +41,18 @@ def quality_table() -> str:
 
 
 def time_table() -> str:
-    """Every run of the time part: tokens per round, milliseconds per token, speed-up."""
+    """Every run of the time part: tokens per round, time per token, speed-up, divergence."""
     runs = load_study("time")
     head = (
         "draft", "settings", "m", "rule", "tokens per round", "ms per token",
-        "verifier alone, ms", "speed-up", "rule / verifier",
+        "verifier alone, ms", "speed-up", "KL per token", "rule / verifier",
     )  # fmt: skip
     rows = [
         (
             run["draft"], run["settings"], run["draft_tokens"], name,
             f"{run['tokens_per_round']:.2f}", f"{1000 * run['seconds_per_token']:.0f}",
             f"{1000 * run['alone_seconds_per_token']:.0f}", f"{run['speed_up']:.2f}",
+            f"{run['kl_per_token']:.3f}",
             f"{100 * run['rule_over_verify']:.1f} %",
         )
         for (_, run), name in zip(runs.iterrows(), rule_names(runs))

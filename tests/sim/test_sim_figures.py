@@ -2,6 +2,7 @@
 
 import re
 import sys
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -26,12 +27,33 @@ def results():
     return tradeoff.rows(), tradeoff.frontier()
 
 
+def decoding_runs():
+    """Runs of two rules on two drafts at two draft lengths, as a study records them."""
+    rows = []
+    for draft, m, (rule, parameters, kept) in product(
+        ("near", "far"), (5, 10), (("sps", {}, 1.0), ("cactus", {"delta": 0.5}, 2.0))
+    ):
+        seconds = {"prefill": 0.1, "draft": 1.0, "verify": 2.0, "distributions": 0.1, "rule": 0.1}
+        figures_of_run = {
+            "draft": draft, "settings": "T=1", "rule": rule, "parameters": parameters,
+            "draft_tokens": m, "accepted_length": kept + m / 10, "accepted_length_se": 0.1,
+            "acceptance": 0.6, "strict_acceptance": 0.6, "kl_per_token": kept - 1,
+            "kl_per_token_se": 0.01, "tokens": 100, "speed_up": kept, "seconds": seconds,
+            "alone_seconds_per_token": 0.05,
+        }  # fmt: skip
+        rows.append(figures_of_run)
+    return pd.DataFrame(rows)
+
+
 def drawn(results):
     """Every figure function, called as a notebook calls it."""
     table, frontier = results
     batch = Gaussian().sample(4, 24, np.random.default_rng(1))
     some = settings(["mentored", "cactus"], {"mentored": [0.05], "cactus": [0.1]})
     return {
+        "accepted_lengths": lambda: figures.accepted_lengths(decoding_runs()),
+        "decoding_costs": lambda: figures.decoding_costs(decoding_runs(), 10),
+        "decoding_times": lambda: figures.decoding_times(decoding_runs()),
         "accepted_length": lambda: figures.accepted_length([0.5, 0.8], 8, 0.1),
         "amplification": lambda: figures.amplification([4, 64]),
         "candidate_and_emitted": lambda: figures.candidate_and_emitted(P, Q, 0.1),
@@ -178,6 +200,10 @@ BAD = {
     "no rule stays within": lambda t: figures.gaps(t[0][t[0]["rule"] == "top_k"], t[1], 1e-6),
     "drafts must lie in": lambda t: figures.reads([0], 10),
     "vocab must be": lambda t: figures.reads([1], 1),
+    "no runs to draw": lambda t: figures.decoding_costs(decoding_runs(), 7),
+    "every run needs a speed_up": lambda t: figures.decoding_times(
+        decoding_runs().assign(speed_up=np.nan)
+    ),
     "correlations must lie in": lambda t: figures.typical_map([1], [1.5]),
 }
 

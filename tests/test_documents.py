@@ -2,11 +2,14 @@
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import theory
+from benchmarks.study import CELLS, Cell
+from benchmarks.study_page import quality_table, readme_table, time_table
 from theory.claims import ledger_page, ledger_table
 from theory.ledger import load_claims
 
@@ -52,6 +55,23 @@ def test_the_example_of_the_readme_runs_and_gives_its_numbers():
 @pytest.mark.parametrize("target", re.findall(r"\]\(((?!http)[^)]+)\)", README))
 def test_every_link_of_the_readme_leads_somewhere(target):
     assert (ROOT / target).exists()
+
+
+def test_the_study_is_the_recorded_one():
+    study = (ROOT / "docs/study.md").read_text(encoding="utf-8")
+    assert _between(study, "quality") == quality_table()
+    assert _between(study, "time") == time_table()
+    assert _between(README, "decoding") == readme_table()
+
+
+def test_the_study_is_complete():
+    recorded = json.loads((ROOT / "benchmarks/results/study.json").read_text(encoding="utf-8"))
+    names = [
+        Cell(**{**{f.name: cell[f.name] for f in fields(Cell)},
+                "parameters": tuple(cell["parameters"].items())}).name
+        for cell in recorded["cells"]
+    ]  # fmt: skip
+    assert names == [cell.name for cell in CELLS]
 
 
 def test_the_speed_table_is_the_recorded_benchmark():

@@ -86,7 +86,7 @@ def write_documents() -> None:
     images = ROOT / "docs/images"
     for name, figure in {
         "study-lengths": accepted_lengths(quality),
-        "study-costs": decoding_costs(quality, 10),
+        "study-costs": decoding_costs(quality, 5),
         "study-times": decoding_times(time),
     }.items():
         figure.savefig(images / f"{name}.png", dpi=100)

@@ -5,6 +5,7 @@ rejected token is replaced by one of the rule's recovery distribution. Where all
 the bonus token is drawn from q. Any registered rule runs here through `accept_at` and `recover`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -19,6 +20,8 @@ from theory import Pair, Rule
 __all__ = ["Candidates", "Verdict", "verify"]
 
 Place = tuple[int, int]  # (text, place in its draft)
+
+_PLACES_AT_ONCE = {"cpu": 1}  # of each text; on other devices all
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ def _next_places(
     A place behind a rejection is tested for nothing. On a CPU that costs time; on other devices
     many small steps cost more.
     """
-    alone = candidates.p.device.type == "cpu"
-    ends = {i: accepted[i] + 1 if alone else len(candidates.tokens[i]) for i in texts}
+    step = _PLACES_AT_ONCE.get(candidates.p.device.type, math.inf)
+    ends = {i: min(accepted[i] + step, len(candidates.tokens[i])) for i in texts}
     return [(i, place) for i in texts for place in range(accepted[i], ends[i])]
 
 

@@ -54,6 +54,21 @@ def test_neither_batch_nor_order_changes_a_text(tiny_pair, rule):
     assert single != texts(decode(tiny_pair, PROMPTS, rule, seed=1, **options))
 
 
+@pytest.mark.parametrize("rule", list(every_rule()), ids=lambda rule: rule.name)
+def test_the_way_of_other_devices_gives_the_same_text(tiny_pair, rule, monkeypatch):
+    """Torch rows, and all places of a draft tested at once."""
+    options = {"draft_tokens": 4, "new_tokens": 10, "compare": False, "batch_size": 3}
+    options["settings"] = SamplingSettings(0.7, top_k=8)
+    here = decode(tiny_pair, PROMPTS, rule, **options)
+    monkeypatch.setattr("real_models.verification._native", lambda rows: rows)
+    monkeypatch.setattr("real_models.verification._PLACES_AT_ONCE", {})
+    there = decode(tiny_pair, PROMPTS, rule, **options)
+    assert texts(here) == texts(there)
+    for one, other in zip(here.texts, there.texts):
+        for name, values in vars(one.observed).items():
+            np.testing.assert_allclose(values, vars(other.observed)[name], rtol=1e-7, atol=1e-9)
+
+
 def test_a_round_takes_its_numbers_whether_they_are_used_or_not(tiny_pair, monkeypatch):
     """m + 1 places of three numbers in every round, and none in between."""
     taken = []

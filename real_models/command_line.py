@@ -17,7 +17,7 @@ __all__ = ["add_pair_options", "add_sampling_options", "pair_from", "run", "samp
 DEFAULT_PAIR = "smollm2-skip3"
 
 
-def run(main: Callable[[], int]) -> int:
+def run(main: Callable[[], int], *, interrupted: str = "what was finished is kept") -> int:
     """Run a command line and turn its end into an exit status.
 
     A user's mistake or a file that cannot be used is one line and status 2; an interruption
@@ -29,7 +29,7 @@ def run(main: Callable[[], int]) -> int:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
+        print(f"interrupted; {interrupted}", file=sys.stderr)
         return 130
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from real_models.bundled import BUNDLED
 from real_models.command_line import (
     add_pair_options,
     add_sampling_options,
@@ -30,8 +31,11 @@ from real_models.layer_skip import skip_name
 from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
 from real_models.rule_options import add_rule_options, rule_from
+from sim.commandline import Parser
 
 __all__ = ["main"]
+
+_LEAST = {"draft_tokens": 0, "new_tokens": 1, "batch_size": 1, "seed": 0, "threads": 1}
 
 EXAMPLE = """examples:
   python -m real_models.decode --pair smollm2-skip3 --rule cactus --delta 0.5 --draft-tokens 10
@@ -43,19 +47,20 @@ EXAMPLE = """examples:
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     args = _parser().parse_args(argv)
-    return run(lambda: _main(args))
+    return run(lambda: _main(args), interrupted="nothing is kept")
 
 
 def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, load the models, decode, and tell."""
     rule = rule_from(args)
     settings = replace(sampling_from(args), greedy_draft=args.greedy_draft)
-    if args.seed < 0:
-        raise UserError(f"--seed must be at least 0, got {args.seed}")
+    for name, least in _LEAST.items():
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
     prompts = _prompts(args)
+    _check_out(args.out)
     if args.threads is not None:
-        if args.threads < 1:
-            raise UserError(f"--threads must be at least 1, got {args.threads}")
         torch.set_num_threads(args.threads)
     pair, drafter = _pair(args)
     found = decode(
@@ -80,6 +85,8 @@ def _main(args: argparse.Namespace) -> int:
 
 def _prompts(args: argparse.Namespace) -> list[Prompt]:
     if args.prompt is None:
+        if args.chat:
+            raise UserError("--chat goes with --prompt; in a file it is a field of each prompt")
         return read_prompts(args.prompts)[0]
     if args.prompts is not None:
         raise UserError("give either --prompt or --prompts")
@@ -88,11 +95,25 @@ def _prompts(args: argparse.Namespace) -> list[Prompt]:
     return [Prompt(args.prompt, "prompt", chat=args.chat)]
 
 
+def _check_out(path: Path | None) -> None:
+    """See to it before any work that the file can be written."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder; name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror}") from None
+
+
 def _pair(args: argparse.Namespace) -> tuple[ModelPair, DrafterMaker | None]:
     """The pair that the options name, and the drafter where it is not the pair's draft model."""
     longest = parse_lookup(args.draft or "")
     if longest is None:
         return pair_from(args), None
+    if args.pair is None and args.verifier is None:
+        args.verifier = BUNDLED
     # A draft without dropped layers is the verifier's own tensors: it costs no memory, and the
     # lookup takes its place.
     args.draft = skip_name(())
@@ -103,14 +124,14 @@ def _pair(args: argparse.Namespace) -> tuple[ModelPair, DrafterMaker | None]:
 
 def _parser() -> argparse.ArgumentParser:
     """The options of `python -m real_models.decode`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m real_models.decode",
+    parser = Parser(
+        "real_models.decode",
         description="Decode prompts with a draft, a verifier and any acceptance rule.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--prompts", help="JSON lines (default: ten prompts of the package)")
+    add("--prompts", help='JSON lines with "prompt" and optionally "id", "domain", "chat" '
+        "(default: ten prompts of the package)")  # fmt: skip
     add("--prompt", help="one text to continue, instead of a file")
     add("--chat", action="store_true", help="--prompt is a user's message to a chat model")
     add("--draft-tokens", type=int, default=5, help="longest draft of a round (default 5)")

@@ -27,7 +27,8 @@ __all__ = ["rule_label", "rule_parameters", "summary"]
 def summary(run: Decoding) -> dict[str, Any]:
     """The figures of a run as one dictionary; `*_se` is a standard error, clustered by text.
 
-    Times are in seconds, divergences and likelihoods in nats. What was not measured is absent.
+    Times are in seconds, divergences and likelihoods in nats. What was not measured is absent; a
+    rate of nothing and the standard error of a single text are nan.
     """
     accepted = np.concatenate([text.accepted for text in run.texts]).astype(int)
     drafted = np.concatenate([text.drafted for text in run.texts]).astype(int)
@@ -93,7 +94,7 @@ def _observed(texts: list[DecodedText]) -> dict[str, Any]:
     sizes = np.array([observed.surprise.size for observed in seen])
     tested = [np.isfinite(observed.strict) for observed in seen]
     visited = np.array([mask.sum() for mask in tested])
-    found: dict[str, Any] = {"bonus_share": 1.0 - visited.sum() / sizes.sum()}
+    found: dict[str, Any] = {"bonus_share": float(1.0 - visited.sum() / sizes.sum())}
     of_text = np.array([observed.divergence.sum() for observed in seen])
     one_each = np.ones(len(seen), dtype=int)
     means = {

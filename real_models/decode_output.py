@@ -43,13 +43,19 @@ def write_lines(path: Path, found: Decoding, figures: dict[str, Any]) -> None:
 
 def _lengths(figures: dict[str, Any]) -> list[str]:
     rates = figures["acceptance_by_position"]
-    shown = " ".join(f"{rate:.2f}" for rate in rates[:_POSITIONS_SHOWN])
+    shown = " ".join(
+        "–" if math.isnan(rate) else f"{rate:.2f}" for rate in rates[:_POSITIONS_SHOWN]
+    )
+    by_position = (
+        f"  accepted by position {shown}{' …' if len(rates) > _POSITIONS_SHOWN else ''} "
+        "(of those reached)"
+    )
     return [
         f"  accepted length      {_with_error(figures, 'accepted_length', 2)} "
         "(without the verifier's token of each round)",
-        f"  tokens per round     {figures['tokens_per_round']:.2f}",
-        f"  accepted by position {shown}{' …' if len(rates) > _POSITIONS_SHOWN else ''} "
-        "(of those reached)",
+        f"  tokens per round     {figures['tokens_per_round']:.2f} "
+        "(the last round of a text counts whole)",
+        *([by_position] if rates else []),
     ]
 
 

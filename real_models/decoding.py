@@ -12,6 +12,7 @@ it used to reject a token are no longer uniform.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
 from tqdm import tqdm
@@ -143,9 +144,14 @@ def decode(
         ("draft_tokens", draft_tokens, 0),
         ("new_tokens", new_tokens, 1),
         ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
     ):
-        if value < least:
-            raise UserError(f"{name} must be at least {least}, got {value}")
+        if not isinstance(value, Integral) or value < least:
+            raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if not isinstance(rule, Rule):
+        raise UserError(f"rule must come from make_rule or be a Rule, got {rule!r}")
+    if not prompts:
+        raise UserError("there is no prompt to decode")
     texts = [(p, _encoded(pair, p, new_tokens + draft_tokens)) for p in prompts]
     run = _Run(pair, settings, new_tokens, seed)
     maker = (drafter or model_drafter) if draft_tokens else _no_drafter

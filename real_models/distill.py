@@ -53,7 +53,7 @@ _VITAL = {BUNDLED: (0, 1, 2, 11, 28, 29)}
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     args = _parser().parse_args(argv)
-    return run(lambda: _main(args))
+    return run(lambda: _main(args), interrupted="no draft is left behind")
 
 
 def save_draft(pair: ModelPair, distilled: Distilled, folder: Path, facts: dict[str, Any]) -> None:

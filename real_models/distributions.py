@@ -156,8 +156,14 @@ def sample_tokens(laws: torch.Tensor, uniforms: Sequence[float]) -> list[int]:
 
     A token of probability zero is never returned, for u = 0 neither. The cdf is scaled by its
     last value, so that u close to 1 cannot fall behind the end.
+
+    Raises ValueError naming the row whose mass is zero or not a number.
     """
     cdf = laws.double().cumsum(-1)
+    unusable = ~((cdf[:, -1] > 0) & cdf[:, -1].isfinite())
+    if bool(unusable.any()):
+        row = int(unusable.nonzero()[0, 0])
+        raise ValueError(f"laws row {row} sums to {float(cdf[row, -1])}: no token can be drawn")
     if cdf.device.type != "cpu":
         # Sums in parallel round differently: without this a token without mass could gain some.
         cdf = torch.where(laws > 0, cdf, 0.0).cummax(-1).values

@@ -32,6 +32,7 @@ from transformers import (
     LogitsProcessorList,
     PreTrainedModel,
     StoppingCriteriaList,
+    StopStringCriteria,
 )
 from transformers.generation import GenerateDecoderOnlyOutput
 
@@ -80,12 +81,15 @@ def generate(
     on different devices, beams, or an output that is not there.
     """
     chosen = _rule(rule, rule_parameters or {})
-    if draft_tokens < 1:
-        raise UserError(f"draft_tokens must be at least 1, got {draft_tokens}")
+    if not isinstance(draft_tokens, int) or draft_tokens < 1:
+        raise UserError(f"draft_tokens must be an integer of at least 1, got {draft_tokens!r}")
     if (assistant_model is None) == (prompt_lookup is None):
         raise UserError("give either an assistant_model or prompt_lookup")
     if assistant_model is not None:
         _check_pair(model, assistant_model)
+    elif isinstance(prompt_lookup, bool) or not isinstance(prompt_lookup, int) or prompt_lookup < 1:
+        raise UserError(f"prompt_lookup must be an integer of at least 1, got {prompt_lookup!r}")
+    _place_stop_strings(arguments)
     plan = _Plan(assistant_model, streamer, chosen, draft_tokens, greedy_draft, prompt_lookup)
     return GenerationMixin.generate(model, custom_generate=plan.decoding_method(), **arguments)
 
@@ -99,7 +103,7 @@ class _Plan:
     rule: Rule
     draft_tokens: int
     greedy_draft: bool
-    prompt_lookup: int | None
+    prompt_lookup: int | None  # None exactly where there is an assistant
 
     def decoding_method(self):
         """The function that transformers calls when everything is prepared."""
@@ -155,7 +159,7 @@ class _Plan:
 
     def _drafter(self, model: PreTrainedModel, laws: Laws, ends: list[int]) -> Drafter:
         if self.assistant is None:
-            return PromptLookup(logit_width(model), model.device, ends, self.prompt_lookup or 1)
+            return PromptLookup(logit_width(model), model.device, ends, self.prompt_lookup)
         draft = CachedModel(self.assistant, logit_width(model))
         return ModelDrafter(draft, laws, ends, raw=self.rule.reads_raw)
 
@@ -181,6 +185,21 @@ class _Plan:
     def _emit(self, token: int) -> None:
         if self.streamer is not None:
             self.streamer.put(torch.tensor([token]))
+
+
+def _place_stop_strings(arguments: dict[str, Any]) -> None:
+    """Turn `stop_strings` with its `tokenizer` into a stopping criterion.
+
+    transformers does not look for the tokenizer where a function takes the place of its own loop.
+    """
+    strings, tokenizer = arguments.pop("stop_strings", None), arguments.pop("tokenizer", None)
+    if strings is None:
+        return
+    if tokenizer is None:
+        raise UserError("stop_strings need the model's tokenizer: give tokenizer=…")
+    criteria = StoppingCriteriaList(arguments.pop("stopping_criteria", None) or [])
+    criteria.append(StopStringCriteria(tokenizer, strings))
+    arguments["stopping_criteria"] = criteria
 
 
 def _rule(rule: str | Rule, parameters: Mapping[str, Any]) -> Rule:

@@ -15,9 +15,11 @@ from transformers import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
 from real_models.distributions import SamplingSettings
+from real_models.errors import UserError
 from real_models.laws import Laws, SettingsLaws
 
 __all__ = ["ProcessorLaws", "processor_laws"]
@@ -69,9 +71,15 @@ class ProcessorLaws:
 def processor_laws(processors: LogitsProcessorList, sampled: bool, greedy_draft: bool) -> Laws:
     """The processors' laws; where they are temperature, top-k and top-p alone, the settings'.
 
-    The settings do all rows at once, and sort only what top-k keeps.
+    The settings do all rows at once, and sort only what top-k keeps. Raises UserError for a
+    processor that keeps a state of its own from one token to the next.
     """
     kinds = [type(processor) for processor in processors]
+    if UnbatchedClassifierFreeGuidanceLogitsProcessor in kinds:
+        raise UserError(
+            "guidance_scale runs the model once more for every new token, in order, and cannot be "
+            "used with drafts"
+        )
     plain = kinds == [kind for kind in _FIELDS if kind in kinds] and all(
         getattr(processor, "filter_value", -np.inf) == -np.inf for processor in processors
     )

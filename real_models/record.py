@@ -34,6 +34,7 @@ from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
 from real_models.trace_format import HEADER_FILE, STORED_DTYPES, TraceHeader
 from real_models.trace_writer import TraceWriter
+from sim.commandline import Parser
 
 __all__ = ["main", "record", "trace_header"]
 
@@ -171,11 +172,10 @@ def _write_manifest(folder: Path, started: float, recorded: int) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     """The options of `python -m real_models.record`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m real_models.record",
+    parser = Parser(
+        "real_models.record",
         description="Record the logits of a draft and a verifier along the same texts.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", required=True, type=Path, help="folder of the trace")
     parser.add_argument("--prompts", help="JSON lines (default: ten prompts of the package)")

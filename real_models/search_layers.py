@@ -108,7 +108,7 @@ def search_layers(
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     args = _parser().parse_args(argv)
-    return run(lambda: _main(args))
+    return run(lambda: _main(args), interrupted="nothing is kept")
 
 
 def _candidates(

@@ -130,9 +130,16 @@ def _count(places: list[Place], passed: list[bool], accepted: list[int]) -> list
 
 
 def _test(rule: Rule, pair: Pair, drafted: list[int], uniforms: np.ndarray) -> list[bool]:
-    """u·p_n < b_n·p_n for one drafted token n per row."""
+    """u·p_n < b_n·p_n for one drafted token n per row; ValueError where b_n is no probability."""
     index = pair.locate(_index(pair, drafted))
     probability = _tensor(rule.accept_at(pair, index))
+    wrong = ~((probability >= 0) & (probability <= 1 + 1e-9))
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0, 0])
+        raise ValueError(
+            f"{rule!r} accepts token {drafted[row]} with {float(probability[row])}, which is no "
+            "probability"
+        )
     mass = _tensor(pair.p).gather(-1, _tensor(index)[:, None])[:, 0]
     u = torch.tensor(uniforms, dtype=mass.dtype, device=mass.device)
     return (u * mass < probability * mass).tolist()

@@ -89,4 +89,6 @@ def _parse(line: str, where: str, index: int) -> Prompt:
         if not isinstance(value, _TYPES[name]) or value == "":
             kind = "true or false" if _TYPES[name] is bool else "a non-empty string"
             raise UserError(f"{where}: {name!r} must be {kind}, got {value!r}")
+        if isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise UserError(f"{where}: {name!r} holds half of a surrogate pair, which is no text")
     return Prompt(**({"id": f"prompt-{index:05d}"} | values))

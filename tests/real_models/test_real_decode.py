@@ -111,12 +111,15 @@ def test_threads(decode_in, capsys):
         (["--rule", "cactus", "--alpha", "1"], "rule 'cactus' has no parameter 'alpha'"),
         (["--rule", "cactus", "--delta", "x"], "delta"),
         (["--rule", "cactus", "--delta", "-1"], "delta"),
-        (["--draft-tokens", "-1"], "draft_tokens must be at least 0, got -1"),
-        (["--new-tokens", "0"], "new_tokens must be at least 1, got 0"),
+        (["--draft-tokens", "-1"], "--draft-tokens must be at least 0, got -1"),
+        (["--new-tokens", "0"], "--new-tokens must be at least 1, got 0"),
         (["--seed", "-1"], "--seed must be at least 0, got -1"),
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--temperature", "-1"], "--temperature must be finite"),
         (["--prompt", "w4"], "either --prompt or --prompts"),
+        (["--chat"], "--chat goes with --prompt"),
+        (["--rule", "sps", "--delta", "1"], "rule 'sps' has no parameter 'delta': it has none"),
+        (["--rule", "cactus_target_only", "--delta", "1", "--exact", "maybe"], "True or False"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(decode_in, capsys, arguments, message):
@@ -125,6 +128,21 @@ def test_a_mistake_is_one_line_and_status_2(decode_in, capsys, arguments, messag
     assert message in said.err
     assert said.err.count("\n") == 1
     assert said.out == ""
+
+
+def test_a_file_that_cannot_be_written_is_found_before_any_work(decode_in, capsys, tmp_path):
+    assert decode_in("--out", str(tmp_path)) == 2
+    assert f"--out {tmp_path} is a folder" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert decode_in("--out", str(tmp_path / "file" / "run.jsonl")) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def test_arguments_that_do_not_parse_are_one_line(decode_in, capsys):
+    with pytest.raises(SystemExit) as ended:
+        decode_in("--draft-tokens", "many")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_bad_lookup_is_refused(decode_in, capsys):

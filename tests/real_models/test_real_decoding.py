@@ -1,6 +1,6 @@
 """The decoding loop: what it counts, what it observes, and what must not change a text."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -14,7 +14,7 @@ from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
 from real_models.observation import Observation
 from real_models.prompts import Prompt
-from theory import RULES, divergence, make_rule, one_step
+from theory import RULES, Rule, divergence, make_rule, one_step
 
 PROMPTS = [
     Prompt("w4 w5 w6", "a"),
@@ -268,15 +268,53 @@ def test_a_lookup_in_the_loop(tiny_pair):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"draft_tokens": -1}, "draft_tokens must be at least 0, got -1"),
-        ({"new_tokens": 0}, "new_tokens must be at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"draft_tokens": -1}, "draft_tokens must be an integer of at least 0, got -1"),
+        ({"new_tokens": 0}, "new_tokens must be an integer of at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"draft_tokens": 2.5}, "draft_tokens must be an integer of at least 0, got 2.5"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         ({"new_tokens": 121}, "prompt 'a': 3 tokens and 126 new ones.* limit of 128"),
     ],
 )
 def test_bad_arguments_are_named(tiny_pair, options, message):
     with pytest.raises(UserError, match=message):
         decode(tiny_pair, PROMPTS, CACTUS, **options)
+
+
+@dataclass(frozen=True)
+class Broken(Rule):
+    """A user's rule with a fault in acceptance or in recovery."""
+
+    accepts: float
+    recovers: float
+
+    name = "broken"
+    family = "mine"
+
+    def accept(self, pair):
+        return pair.q * 0 + self.accepts
+
+    def recover(self, pair, candidate):
+        return pair.q * self.recovers
+
+
+def test_a_faulty_rule_is_an_error_and_never_a_token(tiny_pair):
+    options = {"draft_tokens": 2, "new_tokens": 4, "compare": False, "measure": False}
+    for accepts in (float("nan"), 1.5, -0.1):
+        with pytest.raises(
+            ValueError, match=r"Broken\(.* accepts token \d+ with .* no probability"
+        ):
+            decode(tiny_pair, PROMPTS[:1], Broken(accepts, 1.0), **options)
+    for recovers in (0.0, float("nan")):
+        with pytest.raises(ValueError, match=r"laws row 0 sums to .*: no token can be drawn"):
+            decode(tiny_pair, PROMPTS[:1], Broken(0.0, recovers), **options)
+
+
+def test_what_is_no_rule_and_no_prompt_is_refused(tiny_pair):
+    with pytest.raises(UserError, match="rule must come from make_rule or be a Rule, got 'sps'"):
+        decode(tiny_pair, PROMPTS, "sps")
+    with pytest.raises(UserError, match="there is no prompt"):
+        decode(tiny_pair, [], CACTUS)
 
 
 @pytest.mark.cuda

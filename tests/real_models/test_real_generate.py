@@ -129,6 +129,24 @@ def test_stopping_criteria_end_a_text_at_the_token_that_meets_them(model, specul
     assert seen == list(range(5, first + 1))
 
 
+def test_stop_strings_reach_their_criterion_with_the_tokenizer(model, speculate, monkeypatch):
+    """transformers' criterion itself does not take the tiny tokenizer of words."""
+    whole = model.generate(IDS, max_new_tokens=25, do_sample=False)[0]
+    token = int(whole[10])
+    first = int((whole[4:] == token).nonzero()[0, 0]) + 5
+
+    class LastToken(StoppingCriteria):
+        def __init__(self, tokenizer, strings):
+            assert (tokenizer, strings) == ("a tokenizer", ["a string"])
+
+        def __call__(self, input_ids, scores, **options):
+            return input_ids[:, -1] == token
+
+    monkeypatch.setattr("real_models.generate.StopStringCriteria", LastToken)
+    found = speculate(do_sample=False, stop_strings=["a string"], tokenizer="a tokenizer")
+    assert torch.equal(found[0], whole[:first])
+
+
 def test_an_end_token_ends_a_text_and_the_rest_is_padding(model, speculate):
     ids = torch.tensor([[5, 6, 7, 8], [9, 4, 9, 4]])
     whole = model.generate(ids, max_new_tokens=25, do_sample=False)
@@ -191,7 +209,11 @@ def test_known_filters_take_the_short_way(model):
             {"rule": make_rule("sps"), "rule_parameters": {"x": 1}},
             "rule_parameters go with the name",
         ),
-        ({"draft_tokens": 0}, "draft_tokens must be at least 1, got 0"),
+        ({"draft_tokens": 0}, "draft_tokens must be an integer of at least 1, got 0"),
+        ({"assistant_model": None, "prompt_lookup": 0}, "prompt_lookup must be an integer"),
+        ({"assistant_model": None, "prompt_lookup": True}, "prompt_lookup must be an integer"),
+        ({"stop_strings": ["w5"]}, "stop_strings need the model's tokenizer"),
+        ({"guidance_scale": 1.5}, "guidance_scale runs the model once more"),
         ({"assistant_model": None}, "either an assistant_model or prompt_lookup"),
         ({"prompt_lookup": 2}, "either an assistant_model or prompt_lookup"),
         ({"num_beams": 2}, "no beams, got num_beams = 2"),

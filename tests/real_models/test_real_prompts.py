@@ -40,6 +40,7 @@ def test_defaults_and_blank_lines(tmp_path):
         ('{"prompt": "x", "chat": 1}', "'chat' must be true or false"),
         ('{"prompt": "x", "Chat": true}', "unknown field 'Chat'"),
         ('{"prompt": "x", "id": "same"}', "the id 'same' is used twice"),
+        (r'{"prompt": "\ud83d bad"}', "half of a surrogate pair"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, line, reason):

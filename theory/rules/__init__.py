@@ -72,6 +72,8 @@ def make_rule(name: str, **parameters: Any) -> Rule:
 
 def _hint(word: str, known: list[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
+    if not known:
+        return ": it has none"
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
 
 

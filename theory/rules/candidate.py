@@ -169,6 +169,8 @@ class CactusTargetOnly(TargetOnlyRule):
 
     def __post_init__(self) -> None:
         check_scalar("delta", self.delta, 0.0, math.inf)
+        if not isinstance(self.exact, bool):
+            raise ValueError(f"exact must be True or False, got {self.exact!r}")
 
     def gamma(self, q: Array) -> Gamma:
         solve = optimal_gamma if self.exact else second_order_gamma

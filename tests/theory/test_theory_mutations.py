@@ -87,7 +87,7 @@ NIGHTLY = [
     ("low = mass + take_rows(xp, order.p_below, j)", "low = mass"),
     ("steep - self.kind.slope(b / UNIT)", "steep + self.kind.slope(b / UNIT)"),
     ("return OneStep(1.0 - mass, output)", "return OneStep(1.0 - 2.0 * mass, output)"),
-    ("to_numpy(1.0 - mass)", "to_numpy(1.0 - 2.0 * mass)"),
+    ("results = (1.0 - mass, family", "results = (1.0 - 2.0 * mass, family"),
     # rules
     ('resolve_divergence("reverse_kl")', 'resolve_divergence("kl")'),
     ("self.alpha * pair.p + (1.0 - self.alpha) * pair.q", "self.alpha * pair.q + pair.p"),

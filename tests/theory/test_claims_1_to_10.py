@@ -8,6 +8,7 @@ import pytest
 
 import theory
 from theory.claims import run_claim
+from theory.contrast import Contrast
 from theory.derivations import solvers
 from theory.law import OneStep
 from theory.ledger import Outcome, load_claims
@@ -36,6 +37,10 @@ def test_claim_is_told_completely(number):
 
 def _scaled(factor):
     return lambda original: lambda *args: factor * original(*args)
+
+
+def _swapped_contrast(original):
+    return lambda self, contrast: original(self, Contrast.of(contrast.q, contrast.h))
 
 
 def _swapped_arguments(original):
@@ -88,8 +93,8 @@ BREAKAGES = [
     (2, "theory.optimum._cost_of_certainty", _scaled(2.0)),
     (3, "theory.law._received", _scaled(2.0)),
     (4, "theory.pair.Pair.verifier_entropy", _negated_property),
-    (5, "theory.divergences.KL.term", _swapped_arguments),
-    (5, "theory.divergences.KL.between", _scaled(0.5)),
+    (5, "theory.divergences.KL.summand", _swapped_contrast),
+    (5, "theory.divergences.KL.over", _scaled(0.5)),
     (6, "theory.optimum._second_order", _second_order_with(0.5)),
     (7, "theory.optimum._second_order", _second_order_with(2.0)),
     (7, "theory.optimum._second_order", _second_order_with(0.5)),

@@ -31,11 +31,10 @@ from real_models.layer_skip import skip_name
 from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
 from real_models.rule_options import add_rule_options, rule_from
+from real_models.verifier_options import at_least
 from sim.commandline import Parser
 
 __all__ = ["main"]
-
-_LEAST = {"draft_tokens": 0, "new_tokens": 1, "batch_size": 1, "seed": 0, "threads": 1}
 
 EXAMPLE = """examples:
   python -m real_models.decode --pair smollm2-skip3 --rule cactus --delta 0.5 --draft-tokens 10
@@ -54,10 +53,7 @@ def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, load the models, decode, and tell."""
     rule = rule_from(args)
     settings = replace(sampling_from(args), greedy_draft=args.greedy_draft)
-    for name, least in _LEAST.items():
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
+    at_least(args, draft_tokens=0, new_tokens=1, batch_size=1, seed=0, threads=1)
     prompts = _prompts(args)
     _check_out(args.out)
     if args.threads is not None:

@@ -23,7 +23,7 @@ def add_rule_options(parser: argparse.ArgumentParser, default: str = "sps") -> N
 def rule_from(args: argparse.Namespace) -> Rule:
     """The rule that the options name; UserError for a parameter it has not, or a bad value."""
     given = {
-        name: _value(name, getattr(args, _dest(name)))
+        name: _value(getattr(args, _dest(name)))
         for name in _parameters()
         if getattr(args, _dest(name)) is not None
     }
@@ -50,7 +50,7 @@ def _dest(name: str) -> str:
     return f"rule_{name}"
 
 
-def _value(name: str, text: str) -> float | int | bool | str:
+def _value(text: str) -> float | int | bool | str:
     """The text as the kind of number it is written as; other texts are names."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"

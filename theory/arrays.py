@@ -19,6 +19,7 @@ import math
 from typing import Any, Literal
 
 import array_api_compat
+import array_api_compat.numpy
 import array_api_extra as xpx
 import numpy as np
 
@@ -31,6 +32,8 @@ SUM_TOLERANCE = {"float32": 1e-4, "float64": 1e-7}
 
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that the arrays share."""
+    if all(type(a) is np.ndarray for a in arrays):  # by far the most frequent question
+        return array_api_compat.numpy
     return array_api_compat.array_namespace(*arrays)
 
 

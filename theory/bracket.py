@@ -1,0 +1,99 @@
+r"""Where a convex, decreasing cost D(m) falls to a level: one bracket per row, narrowed at once.
+
+Five trials are evaluated together in each step. Newton's step from below never passes the root of
+a convex cost; a point just behind it closes the bracket from above as fast. √D is nearly straight
+where D is nearly a parabola, as every f-divergence is near its zero: there the tangent and the
+chord of √D are the better guesses. The midpoint halves the bracket where none of them helps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from theory.arrays import Array, is_lazy, namespace, take_rows
+
+STEPS = 80
+ROUNDING = 2.0**-50  # of the root, and of the cost
+BEHIND = 0.03  # how far behind Newton's step the next trial lies, as a share of the step
+
+
+class Point(Protocol):
+    """What is known at a mass: the cost and its slope −D′."""
+
+    @property
+    def spent(self) -> Array: ...
+    @property
+    def slope(self) -> Array: ...
+
+
+class Bracket(NamedTuple):
+    """Masses ``[R, 1]`` on both sides of the root, and what is known there."""
+
+    low: Array  # D(low) > level
+    high: Array  # D(high) ≤ level
+    spent: Array  # D(low)
+    slope: Array  # −D′(low)
+    spent_high: Array  # D(high)
+
+
+def descend(evaluate: Callable[[Array], Point], level: Array, bracket: Bracket) -> Array:
+    """Return the smallest mass ``[R, 1]`` with D(m) ≤ ``level [R, 1]``, never below the root.
+
+    It is off by a relative ROUNDING at most, or by what rounding the cost by as much means.
+    """
+    xp = namespace(level)
+    for _ in range(STEPS):
+        blur = ROUNDING * (bracket.high + level / _known_slope(xp, bracket))
+        if not is_lazy(level) and bool(xp.all(bracket.high - bracket.low <= blur)):
+            break
+        trial = _trials(xp, level, bracket, 0.5 * blur)
+        bracket = narrowed(level, bracket, trial, evaluate(trial))
+    return bracket.high
+
+
+def _known_slope(xp: Any, bracket: Bracket) -> Array:
+    """Return −D′(low), or inf where D(low) or its slope says nothing."""
+    known = (bracket.spent < math.inf) & (bracket.slope > 0)
+    return xp.where(known, bracket.slope, math.inf)
+
+
+def _trials(xp: Any, level: Array, bracket: Bracket, blur: Array) -> Array:
+    """Return the masses ``[R, 6]`` to look at next, inside the bracket."""
+    low, high, spent, _, spent_high = bracket
+    slope = _known_slope(xp, bracket)
+    step = (spent - level) / slope
+    root, root_level, root_high = xp.sqrt(spent), xp.sqrt(level), xp.sqrt(spent_high)
+    straight = root - root_level
+    trial = xp.concat(
+        [
+            low + step,
+            low + (1.0 + BEHIND) * step + blur,
+            low + 2.0 * straight * (root / slope),
+            low + straight / (root - root_high) * (high - low),
+            high - blur,
+            0.5 * (low + high),
+        ],
+        axis=-1,
+    )
+    return xp.where(xp.isnan(trial), low, xp.clip(trial, low, high))
+
+
+def narrowed(level: Array, bracket: Bracket, trial: Array, point: Point) -> Bracket:
+    """Return the bracket between the largest trial above the level and the smallest within it."""
+    xp = namespace(level)
+    # The upper end is within the level, whatever rounding makes of the cost there.
+    over = (point.spent > level) & (trial < bracket.high)
+    low = xp.max(xp.where(over, trial, bracket.low), axis=-1, keepdims=True)
+    high = xp.min(xp.where(over, bracket.high, trial), axis=-1, keepdims=True)
+    at_low = xp.argmax(xp.where(over, trial, -1.0), axis=-1, keepdims=True)
+    at_high = xp.argmin(xp.where(over, 2.0, trial), axis=-1, keepdims=True)
+    moved, within = xp.any(over, axis=-1, keepdims=True), xp.any(~over, axis=-1, keepdims=True)
+    return Bracket(
+        xp.minimum(low, high),  # rounding can put a trial above the level behind one within it
+        high,
+        xp.where(moved, take_rows(xp, point.spent, at_low), bracket.spent),
+        xp.where(moved, take_rows(xp, point.slope, at_low), bracket.slope),
+        xp.where(within, take_rows(xp, point.spent, at_high), bracket.spent_high),
+    )

@@ -3,12 +3,11 @@
 A candidate n is accepted iff u·p_n < b_n·p_n. Behind the first rejection nothing counts; the
 rejected token is replaced by one of the rule's recovery distribution. Where all drafts are accepted
 the bonus token is drawn from q. Any registered rule runs here through `accept_at` and `recover`.
+One that accepts whatever strict sampling accepts is asked only where u·p_n ≥ q_n.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ __all__ = ["Candidates", "Verdict", "verify"]
 
 Place = tuple[int, int]  # (text, place in its draft)
 
-_PLACES_AT_ONCE = {"cpu": 1}  # of each text; on other devices all
+_PLACES_AT_ONCE = {"cpu": 1}  # of each text; on other devices all of them
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class Candidates:
 
     def pair(self, places: Sequence[Place], *, sort: bool = False) -> Pair:
         """The rows at some places, prepared for a rule: after top-k they are 20 tokens long."""
-        drafted = [int(self._starts[text]) + place for text, place in places]
-        verified = [row + text for row, (text, _) in zip(drafted, places)]
+        drafted, verified = self._rows(places)
         chosen = {"p": (self.p, drafted), "q": (self.q, verified)}
         if self.p_raw is not None and self.q_raw is not None:
             chosen |= {"p_raw": (self.p_raw, drafted), "q_raw": (self.q_raw, verified)}
@@ -59,6 +57,17 @@ class Candidates:
     def drafted_at(self, places: Sequence[Place]) -> list[int]:
         """The tokens drafted at some places."""
         return [self.tokens[text][place] for text, place in places]
+
+    def probabilities(self, places: Sequence[Place]) -> tuple[torch.Tensor, torch.Tensor]:
+        """p and q of the tokens drafted at some places, in double precision."""
+        drafted, verified = self._rows(places)
+        tokens = self.drafted_at(places)
+        return self.p[drafted, tokens].double(), self.q[verified, tokens].double()
+
+    def _rows(self, places: Sequence[Place]) -> tuple[list[int], list[int]]:
+        """The rows of p and of q at some places."""
+        drafted = [int(self._starts[text]) + place for text, place in places]
+        return drafted, [row + text for row, (text, _) in zip(drafted, places)]
 
     def bonus(self, texts: Sequence[int]) -> torch.Tensor:
         """The verifier's rows behind the whole draft of some texts."""
@@ -81,57 +90,62 @@ def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Ver
     what each one means does not.
     """
     texts = range(len(candidates.tokens))
-    accepted, token = [0] * len(texts), [-1] * len(texts)
-    open_ = [i for i in texts if candidates.tokens[i]]
-    while open_:
-        places = _next_places(candidates, open_, accepted)
-        pair = candidates.pair(places)
-        passed = _test(rule, pair, candidates.drafted_at(places), _at(uniforms, places, 0))
-        rejected = _count(places, passed, accepted)
-        if rejected:
-            pair = pair if rejected == places else candidates.pair(rejected)
-            candidate = pair.locate(_index(pair, candidates.drafted_at(rejected)))
-            law = rule.recover(pair, candidate)
-            drawn = _index(pair, _draw(law, _at(uniforms, rejected, 1)))
-            for (text, _), recovered in zip(rejected, pair.tokens_at(drawn).tolist()):
-                token[text] = recovered
-        open_ = [i for i in open_ if token[i] < 0 and accepted[i] < len(candidates.tokens[i])]
-    whole = [i for i in texts if token[i] < 0]
+    step = _PLACES_AT_ONCE.get(candidates.p.device.type)
+    open_ = _open_places(rule, candidates, uniforms)
+    ended: dict[int, Verdict] = {}
+    while any(open_):
+        # A place behind a rejection is tested for nothing. On a CPU that costs time; on other
+        # devices many small steps cost more.
+        places = [(text, place) for text in texts for place in open_[text][:step]]
+        ended |= _rejections(rule, candidates, places, uniforms)
+        open_ = [[] if text in ended or not step else open_[text][step:] for text in texts]
+    whole = [(text, len(candidates.tokens[text])) for text in texts if text not in ended]
     if whole:
-        at = [(i, len(candidates.tokens[i])) for i in whole]
-        for text, drawn in zip(whole, _draw(candidates.bonus(whole), _at(uniforms, at, 1))):
-            token[text] = drawn
-    return [Verdict(*found) for found in zip(accepted, token)]
+        law = candidates.bonus([text for text, _ in whole])
+        for (text, count), token in zip(whole, sample_tokens(law, _at(uniforms, whole, 1))):
+            ended[text] = Verdict(count, token)
+    return [ended[text] for text in texts]
 
 
-def _next_places(
-    candidates: Candidates, texts: Sequence[int], accepted: Sequence[int]
-) -> list[Place]:
-    """The places to test now: the next one of each text, or all that are left.
-
-    A place behind a rejection is tested for nothing. On a CPU that costs time; on other devices
-    many small steps cost more.
-    """
-    step = _PLACES_AT_ONCE.get(candidates.p.device.type, math.inf)
-    ends = {i: min(accepted[i] + step, len(candidates.tokens[i])) for i in texts}
-    return [(i, place) for i in texts for place in range(accepted[i], ends[i])]
-
-
-def _count(places: list[Place], passed: list[bool], accepted: list[int]) -> list[Place]:
-    """Add what was accepted of each text up to its first rejection; return the rejected places."""
-    rejected = []
-    for text, tested in groupby(zip(places, passed), key=lambda found: found[0][0]):
-        flags = [kept for _, kept in tested]
-        kept = flags.index(False) if False in flags else len(flags)
-        accepted[text] += kept
-        if kept < len(flags):
-            rejected.append((text, accepted[text]))
-    return rejected
+def _open_places(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[list[int]]:
+    """The places of each text that only the rule can decide."""
+    lengths = [len(drafted) for drafted in candidates.tokens]
+    places = [(text, place) for text, count in enumerate(lengths) for place in range(count)]
+    if not places or not rule.keeps_strict:
+        return [list(range(count)) for count in lengths]
+    p, q = candidates.probabilities(places)
+    kept = torch.tensor(_at(uniforms, places, 0), dtype=p.dtype, device=p.device) * p < q
+    open_: list[list[int]] = [[] for _ in lengths]
+    for (text, place), settled in zip(places, kept.tolist()):
+        if not settled:
+            open_[text].append(place)
+    return open_
 
 
-def _test(rule: Rule, pair: Pair, drafted: list[int], uniforms: np.ndarray) -> list[bool]:
-    """u·p_n < b_n·p_n for one drafted token n per row; ValueError where b_n is no probability."""
+def _rejections(
+    rule: Rule, candidates: Candidates, places: list[Place], uniforms: np.ndarray
+) -> dict[int, Verdict]:
+    """The verdict of each text that a draft at one of these places is rejected in."""
+    pair, drafted = candidates.pair(places), candidates.drafted_at(places)
     index = pair.locate(_index(pair, drafted))
+    passed = _test(rule, pair, index, drafted, _at(uniforms, places, 0))
+    first: dict[int, int] = {}  # by text, the row of its first rejection
+    for row, ((text, _), kept) in enumerate(zip(places, passed)):
+        if not kept:
+            first.setdefault(text, row)
+    if not first:
+        return {}
+    rows = list(first.values())
+    law = _tensor(rule.recover(pair, index))[rows]
+    drawn = sample_tokens(law, _at(uniforms, [places[row] for row in rows], 1))
+    tokens = pair.token[rows, drawn].tolist()
+    return {text: Verdict(places[row][1], new) for (text, row), new in zip(first.items(), tokens)}
+
+
+def _test(
+    rule: Rule, pair: Pair, index: Any, drafted: list[int], uniforms: list[float]
+) -> list[bool]:
+    """u·p_n < b_n·p_n for one drafted token n per row; ValueError where b_n is no probability."""
     probability = _tensor(rule.accept_at(pair, index))
     wrong = ~((probability >= 0) & (probability <= 1 + 1e-9))
     if bool(wrong.any()):
@@ -145,13 +159,9 @@ def _test(rule: Rule, pair: Pair, drafted: list[int], uniforms: np.ndarray) -> l
     return (u * mass < probability * mass).tolist()
 
 
-def _draw(law: Any, uniforms: np.ndarray) -> list[int]:
-    return sample_tokens(_tensor(law), uniforms.tolist())
-
-
-def _at(uniforms: np.ndarray, places: Sequence[Place], purpose: int) -> np.ndarray:
+def _at(uniforms: np.ndarray, places: Sequence[Place], purpose: int) -> list[float]:
     texts, where = zip(*places)
-    return uniforms[list(texts), list(where), purpose]
+    return uniforms[list(texts), list(where), purpose].tolist()
 
 
 def _index(pair: Pair, tokens: list[int]) -> Any:

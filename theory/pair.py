@@ -166,10 +166,6 @@ class Pair:
         xp = self.xp
         return xp.argmax(xp.astype(self.token == tokens[:, None], xp.int8), axis=-1)
 
-    def tokens_at(self, coordinates: Array) -> Array:
-        """Return the token at one coordinate per row, ``coordinates [R]``."""
-        return take_rows(self.xp, self.token, coordinates[:, None])[:, 0]
-
     def expand(self, values: Array) -> Array:
         """Return ``values [R, K]`` as ``[..., V]`` over the vocabulary, in the input's dtype."""
         xp = self.xp

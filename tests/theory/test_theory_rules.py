@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_strategies import EXAMPLES, label, pairs
+from theory_strategies import EXAMPLES, label, pairs, rules
 
 from theory import RULES, Gamma, Pair, Rule, make_rule, one_step, one_steps, register
 from theory.arrays import normalised_or, one_hot, quotient
@@ -29,6 +29,28 @@ def test_every_rule_is_registered_under_its_name():
         assert cls.name == name
         assert issubclass(cls, Rule)
         assert cls.family in ("target", "candidate", "target only", "accept set")
+
+
+def kept_and_strict(rule, p, q):
+    """The mass that a rule accepts at each candidate, and the one that strict sampling accepts."""
+    return rule.accept_prob(p, q) * p, np.minimum(p, q)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in RULES.items() if cls.keeps_strict])
+@given(data=st.data())
+def test_a_rule_that_keeps_what_strict_sampling_keeps_says_so(name, data):
+    p, q = data.draw(pairs())
+    kept, strict = kept_and_strict(data.draw(rules(name)), p, q)
+    assert np.all(kept >= strict * (1.0 - 1e-12) - 1e-300)
+
+
+@pytest.mark.parametrize(
+    "setting", [s for s in EXAMPLES if not RULES[s[0]].keeps_strict], ids=label
+)
+def test_the_other_rules_reject_what_strict_sampling_may_accept(setting):
+    p, q = (np.random.default_rng(seed).dirichlet(np.full(9, 0.5), 50) for seed in (0, 1))
+    kept, strict = kept_and_strict(make_rule(setting[0], **setting[1]), p, q)
+    assert np.any(kept < strict - 1e-3)
 
 
 @pytest.mark.parametrize("setting", EXAMPLES, ids=label)

@@ -32,6 +32,7 @@ class Rule(ABC):
     parameter: ClassVar[str | None] = None  # the one that a sweep varies
     needs_order: ClassVar[bool] = False  # whether ``law`` uses the rows sorted by p/q
     reads_raw: ClassVar[bool] = False  # whether p and q before temperature and filters are read
+    keeps_strict: ClassVar[bool] = False  # whether b_n ≥ min(1, q_n/p_n) for every candidate
 
     @abstractmethod
     def accept(self, pair: Pair) -> Array:

@@ -34,6 +34,7 @@ class CandidateRule(Rule):
 
     family = "candidate"
     needs_order = True
+    keeps_strict = True
 
     @abstractmethod
     def gamma(self, q: Array) -> Gamma:

@@ -9,6 +9,7 @@ from theory.arrays import Array, check_scalar, normalised_or
 from theory.clipped import clipped_law
 from theory.divergences import Divergence, resolve_divergence
 from theory.law import OneStep
+from theory.merging import clipped_target
 from theory.pair import Pair
 from theory.rules.base import TargetRule
 
@@ -18,6 +19,7 @@ class SpS(TargetRule):
     """Strict speculative sampling: π = q (Leviathan et al. 2211.17192, Chen et al. 2302.01318)."""
 
     name = "sps"
+    keeps_strict = True
 
     def target(self, pair: Pair) -> Array:
         return pair.q
@@ -39,6 +41,7 @@ class Lenience(TargetRule):
 
     l: float  # noqa: E741 - the letter of the source
     name = "lenience"
+    keeps_strict = True
     parameter = "l"
 
     def __post_init__(self) -> None:
@@ -56,6 +59,7 @@ class Interpolation(TargetRule):
 
     alpha: float
     name = "interpolation"
+    keeps_strict = True
     parameter = "alpha"
 
     def __post_init__(self) -> None:
@@ -74,6 +78,7 @@ class Ears(TargetRule):
 
     tau: float
     name = "ears"
+    keeps_strict = True
     parameter = "tau"
 
     def __post_init__(self) -> None:
@@ -90,6 +95,7 @@ class _ClippedRule(TargetRule):
     """Shared by the two rules whose target is a point of the frontier."""
 
     needs_order = True
+    keeps_strict = True
     _on_support = False
 
     def _kind(self) -> Divergence:
@@ -103,10 +109,8 @@ class _ClippedRule(TargetRule):
         return clipped_law(pair, level, self._kind(), on_support=self._on_support)
 
     def target(self, pair: Pair) -> Array:
-        if pair.is_sorted:
-            return self.law(pair).output
-        ordered, back = pair.sorted_by_ratio()
-        return back(self.law(ordered).output)
+        level, kind = float(self._level()), self._kind()
+        return clipped_target(pair, level, kind, on_support=self._on_support)
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,8 @@ class Frontier(_ClippedRule):
 @dataclass(frozen=True)
 class _Switch(TargetRule):
     """A rule that emits the draft where it is trusted and the verifier elsewhere."""
+
+    keeps_strict = True
 
     def trusts(self, pair: Pair) -> Array:
         """Return, per row, whether the draft is emitted."""

@@ -1,0 +1,79 @@
+"""Merged rows: the law of a long row without sorting is that of the sorted row."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from theory_strategies import ALL_KINDS, row_pairs
+
+import theory.merging as merging
+from theory import Pair, divergence, make_rule
+from theory.clipped import clipped_law
+from theory.divergences import resolve_divergence
+from theory.merging import Merged, clipped_target
+
+LEVELS = (0.0, 1e-9, 1e-4, 0.02, 0.1, 0.5, 3.0, math.inf)
+
+
+def sorted_output(p, q, level, kind, on_support=False):
+    """The output of the sorted rows, over the vocabulary."""
+    pair = Pair.prepare(p, q)
+    levels = np.full(len(p), level)
+    return pair.expand(clipped_law(pair, levels, kind, on_support=on_support).output)
+
+
+def long_pair(rows=3, width=6_000, seed=0, noise=0.8, holes=0.0):
+    """Rows as a language model gives them: logits over a wide range, the draft's a little off."""
+    rng = np.random.default_rng(seed)
+    logits = 3.5 * rng.standard_normal((rows, width))
+    q = np.exp(logits)
+    p = q * np.exp(noise * rng.standard_normal((rows, width)))
+    p, q = (np.where(rng.random((rows, width)) < holes, 0.0, side) for side in (p, q))
+    return p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("on_support", [False, True])
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@given(pair=st.integers(1, 9).flatmap(row_pairs), level=st.sampled_from(LEVELS))
+def test_a_merged_row_has_the_law_of_the_sorted_one(kind, on_support, pair, level):
+    p, q = pair
+    kind = resolve_divergence(kind)
+    found = Merged.of(p, q, kind).target(level, on_support)
+    expected = sorted_output(p[None], q[None], level, kind, on_support)[0]
+    if found is not None:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.1])
+@pytest.mark.parametrize("noise", [1e-3, 0.8, 3.0])
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_long_rows_need_no_sort_and_lose_no_digits(kind, noise, holes, monkeypatch):
+    p, q = long_pair(noise=noise, holes=holes)
+    kind = resolve_divergence(kind)
+    expected = {level: sorted_output(p, q, level, kind) for level in LEVELS}
+    monkeypatch.setattr(Pair, "sorted_by_ratio", lambda pair: pytest.fail("a row was sorted"))
+    pair = Pair.prepare(p, q, sort=False)
+    for level in LEVELS:
+        found = pair.expand(clipped_target(pair, level, kind))
+        np.testing.assert_allclose(found, expected[level], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found.sum(-1), 1.0, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("level", [0.02, 0.1])
+def test_the_level_is_met_on_a_row_as_long_as_a_vocabulary(level):
+    p, q = long_pair(rows=2, width=50_000, seed=1)
+    for name, kind in (("frontier", "kl"), ("mentored", "reverse_kl")):
+        target = make_rule(name, level=level).target(Pair.prepare(p, q, sort=False))
+        np.testing.assert_allclose(divergence(kind, target, q), level, rtol=1e-9)
+
+
+def test_a_factor_outside_its_groups_sends_the_row_to_the_sort(monkeypatch):
+    p, q = long_pair()
+    kind = resolve_divergence("kl")
+    monkeypatch.setattr(merging, "_span", lambda groups: (0, 1))
+    assert Merged.of(p[0], q[0], kind).target(0.1, False) is None
+    pair = Pair.prepare(p, q, sort=False)
+    found = pair.expand(clipped_target(pair, 0.1, kind))
+    np.testing.assert_allclose(found, sorted_output(p, q, 0.1, kind), rtol=0, atol=1e-13)

@@ -15,6 +15,7 @@ import torch
 
 from real_models.distributions import sample_tokens
 from theory import Pair, Rule
+from theory.arrays import take_rows
 
 __all__ = ["Candidates", "Verdict", "verify"]
 
@@ -50,7 +51,7 @@ class Candidates:
         chosen = {"p": (self.p, drafted), "q": (self.q, verified)}
         if self.p_raw is not None and self.q_raw is not None:
             chosen |= {"p_raw": (self.p_raw, drafted), "q_raw": (self.q_raw, verified)}
-        rows = {name: _native(values[index]) for name, (values, index) in chosen.items()}
+        rows = {name: _native(_take(values, index)) for name, (values, index) in chosen.items()}
         # Every row comes from one function of logits, which has checked them.
         return Pair.prepare(**rows, validate=False, sort=sort)
 
@@ -58,11 +59,11 @@ class Candidates:
         """The tokens drafted at some places."""
         return [self.tokens[text][place] for text, place in places]
 
-    def probabilities(self, places: Sequence[Place]) -> tuple[torch.Tensor, torch.Tensor]:
-        """p and q of the tokens drafted at some places, in double precision."""
+    def probabilities(self, places: Sequence[Place]) -> tuple[Any, Any]:
+        """p and q of the tokens drafted at some places."""
         drafted, verified = self._rows(places)
         tokens = self.drafted_at(places)
-        return self.p[drafted, tokens].double(), self.q[verified, tokens].double()
+        return _native(self.p)[drafted, tokens], _native(self.q)[verified, tokens]
 
     def _rows(self, places: Sequence[Place]) -> tuple[list[int], list[int]]:
         """The rows of p and of q at some places."""
@@ -71,7 +72,7 @@ class Candidates:
 
     def bonus(self, texts: Sequence[int]) -> torch.Tensor:
         """The verifier's rows behind the whole draft of some texts."""
-        return self.q[[int(self._starts[i]) + len(self.tokens[i]) + i for i in texts]]
+        return _take(self.q, [int(self._starts[i]) + len(self.tokens[i]) + i for i in texts])
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _open_places(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> li
     if not places or not rule.keeps_strict:
         return [list(range(count)) for count in lengths]
     p, q = candidates.probabilities(places)
-    kept = torch.tensor(_at(uniforms, places, 0), dtype=p.dtype, device=p.device) * p < q
+    kept = _beside(_at(uniforms, places, 0), p) * p < q
     open_: list[list[int]] = [[] for _ in lengths]
     for (text, place), settled in zip(places, kept.tolist()):
         if not settled:
@@ -127,7 +128,7 @@ def _rejections(
 ) -> dict[int, Verdict]:
     """The verdict of each text that a draft at one of these places is rejected in."""
     pair, drafted = candidates.pair(places), candidates.drafted_at(places)
-    index = pair.locate(_index(pair, drafted))
+    index = pair.locate(_beside(drafted, pair.q))
     passed = _test(rule, pair, index, drafted, _at(uniforms, places, 0))
     first: dict[int, int] = {}  # by text, the row of its first rejection
     for row, ((text, _), kept) in enumerate(zip(places, passed)):
@@ -136,7 +137,7 @@ def _rejections(
     if not first:
         return {}
     rows = list(first.values())
-    law = _tensor(rule.recover(pair, index))[rows]
+    law = torch.as_tensor(_take(rule.recover(pair, index), rows))
     drawn = sample_tokens(law, _at(uniforms, [places[row] for row in rows], 1))
     tokens = pair.token[rows, drawn].tolist()
     return {text: Verdict(places[row][1], new) for (text, row), new in zip(first.items(), tokens)}
@@ -146,17 +147,16 @@ def _test(
     rule: Rule, pair: Pair, index: Any, drafted: list[int], uniforms: list[float]
 ) -> list[bool]:
     """u·p_n < b_n·p_n for one drafted token n per row; ValueError where b_n is no probability."""
-    probability = _tensor(rule.accept_at(pair, index))
+    probability = rule.accept_at(pair, index)
     wrong = ~((probability >= 0) & (probability <= 1 + 1e-9))
     if bool(wrong.any()):
-        row = int(wrong.nonzero()[0, 0])
+        row = wrong.tolist().index(True)
         raise ValueError(
             f"{rule!r} accepts token {drafted[row]} with {float(probability[row])}, which is no "
             "probability"
         )
-    mass = _tensor(pair.p).gather(-1, _tensor(index)[:, None])[:, 0]
-    u = torch.tensor(uniforms, dtype=mass.dtype, device=mass.device)
-    return (u * mass < probability * mass).tolist()
+    mass = take_rows(pair.xp, pair.p, index[:, None])[:, 0]
+    return (_beside(uniforms, mass) * mass < probability * mass).tolist()
 
 
 def _at(uniforms: np.ndarray, places: Sequence[Place], purpose: int) -> list[float]:
@@ -164,16 +164,20 @@ def _at(uniforms: np.ndarray, places: Sequence[Place], purpose: int) -> list[flo
     return uniforms[list(texts), list(where), purpose].tolist()
 
 
-def _index(pair: Pair, tokens: list[int]) -> Any:
-    """Integers as an array beside the rows."""
-    ids = torch.tensor(tokens)
-    return ids.numpy() if isinstance(pair.q, np.ndarray) else ids.to(pair.q.device)
+def _beside(values: list[Any], rows: Any) -> Any:
+    """Numbers as an array of the kind of the rows, in double precision or as integers."""
+    if isinstance(rows, np.ndarray):
+        return np.array(values)
+    array = torch.tensor(values, device=rows.device)
+    return array.double() if array.is_floating_point() else array
+
+
+def _take(rows: Any, index: list[int]) -> Any:
+    """Some rows; neighbours are not copied."""
+    first, behind = index[0], index[0] + len(index)
+    return rows[first:behind] if index == list(range(first, behind)) else rows[index]
 
 
 def _native(rows: torch.Tensor) -> Any:
     """The same memory as a numpy array where that is faster: on a CPU."""
     return rows.numpy() if rows.device.type == "cpu" else rows
-
-
-def _tensor(rows: Any) -> torch.Tensor:
-    return torch.as_tensor(rows)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from theory.arrays import UNIT, Array, namespace, quiet, search_rows, take_rows
 from theory.bracket import Bracket, descend
 from theory.law import OneStep
-from theory.pair import Pair, RatioOrder
+from theory.pair import Pair, RatioOrder, running_sums, suffix_sums
 from theory.summand import Divergence, price_of
 
 
@@ -48,14 +48,17 @@ class ClippedFamily:
     receivers: Array  # how many tokens have p < q: b clips among them alone, a beyond them
 
     @classmethod
-    @quiet()
-    def of(cls, pair: Pair, kind: Divergence, cost: Array | None = None) -> ClippedFamily:
-        """Collect the breakpoints and running costs of a pair in O(K) after its sort.
+    def of(cls, pair: Pair, kind: Divergence) -> ClippedFamily:
+        """Collect the breakpoints and running costs of a pair in O(K) after its sort."""
+        return cls.ordered(pair.order, kind, kind.term(pair.p, pair.q), pair.total_variation)
 
-        ``cost [R, K]`` is q f̃(p/q) of each token, where the caller knows better.
-        """
-        xp, order = pair.xp, pair.order
-        r = order.ratio
+    @classmethod
+    @quiet()
+    def ordered(
+        cls, order: RatioOrder, kind: Divergence, cost: Array, distance: Array
+    ) -> ClippedFamily:
+        """Do the same for rows in order, of which q f̃(p/q) ``[R, K]`` and TV ``[R]`` are known."""
+        xp, r = namespace(cost), order.ratio
         finite = r < math.inf
         safe = xp.where(finite, r, 0.0)
         rejected = xp.where(
@@ -64,7 +67,6 @@ class ClippedFamily:
         recovered = xp.where(
             finite, safe * order.lifted_below[:, :-1] - order.p_below[:, :-1], math.inf
         )
-        cost = kind.term(pair.p, pair.q) if cost is None else cost
         donors = xp.where(finite & (r > UNIT), cost, 0.0)
         receivers = xp.where(r < UNIT, cost, 0.0)
         # Rounding must not carry a mass beyond 1: acceptance is 1 minus it.
@@ -74,13 +76,10 @@ class ClippedFamily:
             order,
             rejected,
             recovered,
-            xp.cumulative_sum(donors, axis=-1, include_initial=True),
-            xp.flip(
-                xp.cumulative_sum(xp.flip(receivers, axis=-1), axis=-1, include_initial=True),
-                axis=-1,
-            ),
+            running_sums(xp, donors),
+            suffix_sums(xp, receivers),
             outside,
-            xp.minimum(xp.maximum(pair.total_variation, outside), 1.0),
+            xp.minimum(xp.maximum(distance, outside), 1.0),
             xp.count_nonzero(r < UNIT, axis=-1, keepdims=True),
         )
 
@@ -154,23 +153,31 @@ class ClippedFamily:
         high = xp.where(free, floor, total)
         return Bracket(low, high, start.spent, start.slope, xp.zeros_like(low))
 
+    @quiet()
     def law(self, mass: Array) -> OneStep:
         """Return the law clip(p, bq, aq) at the rejected mass ``[R]``, in pair coordinates."""
-        point = self.at(mass[:, None])
+        xp = namespace(mass)
+        above, below = self.factors(mass[:, None])
         p, lifted = self.order.p, self.order.lifted
-        return OneStep(1.0 - mass, clipped(p, lifted, point, mass[:, None], self.outside[:, None]))
+        share = 1.0 - mass / xp.where(self.outside > 0, self.outside, 1.0)
+        return OneStep(1.0 - mass, clipped(p, lifted, above, below, share[:, None]))
+
+    def factors(self, mass: Array) -> tuple[Array, Array]:
+        """Return a and b, in units of UNIT, at each rejected mass of ``mass [R, J]``."""
+        xp = namespace(mass)
+        above = self._above(xp, xp.maximum(mass, self.outside[:, None]))[1]
+        return above, self._below(xp, mass)[1]
 
 
 @quiet()
-def clipped(p: Array, lifted: Array, point: Clip, mass: Array, outside: Array) -> Array:
+def clipped(p: Array, lifted: Array, above: Array, below: Array, share: Array) -> Array:
     """Return clip(p, bq, aq) ``[R, K]`` for tokens in any order; ``lifted`` is q/UNIT.
 
-    Of the draft mass ``outside [R, 1]`` the support what ``mass [R, 1]`` leaves over is accepted.
+    Of a token with q = 0 the part ``share [R, 1]``, clipped to [0, 1], is emitted.
     """
     xp = namespace(p)
-    inside = xp.minimum(xp.maximum(p, point.below * lifted), point.above * lifted)
-    share = xp.clip(1.0 - mass / xp.where(outside > 0, outside, 1.0), 0.0, 1.0)
-    return xp.where((lifted == 0) & (p > 0), p * share, inside)
+    inside = xp.minimum(xp.maximum(p, below * lifted), above * lifted)
+    return xp.where((lifted == 0) & (p > 0), p * xp.clip(share, 0.0, 1.0), inside)
 
 
 def clipped_law(pair: Pair, level: Array, kind: Divergence, *, on_support: bool = False) -> OneStep:

@@ -53,6 +53,9 @@ class KL(Divergence):
     def _far(self, c: Contrast) -> Array:
         return c.h * c.log - c.d
 
+    def rough_term(self, h: Array, q: Array) -> Array:
+        return self._by_ratio(h, q, lambda xp, t: t * xp.log(t) - (t - 1.0))
+
     def slope(self, t: Array) -> Array:
         return log_or_minus_inf(t)
 
@@ -73,6 +76,9 @@ class ReverseKL(Divergence):
 
     def _far(self, c: Contrast) -> Array:
         return c.d - c.q * c.log
+
+    def rough_term(self, h: Array, q: Array) -> Array:
+        return self._by_ratio(h, q, lambda xp, t: (t - 1.0) - xp.log(t))
 
     def slope(self, t: Array) -> Array:
         return 1.0 - quotient(namespace(t), 1.0, t, math.inf)

@@ -20,13 +20,16 @@ import numpy as np
 from theory.arrays import UNIT, Array, quiet, ratio_of
 from theory.bracket import Bracket, descend, narrowed
 from theory.clipped import ClippedFamily, clipped, clipped_law
-from theory.pair import Pair
+from theory.pair import Pair, RatioOrder
 from theory.summand import Divergence
 
 WORTH_MERGING = 2048  # tokens of a row; below, sorting is as fast
-PER_UNIT = 128  # groups for each unit of log(p/q)
-REACH = 16 * PER_UNIT  # groups on either side of p = q; the outermost hold everything beyond
+DIGITS = 6  # binary ones that the ratios of a group share, after the first
+PER_OCTAVE = 1 << DIGITS
+REACH = 24 * PER_OCTAVE  # groups on either side of p = q; the outermost hold everything beyond
 OUTSIDE = 2 * REACH  # the group of the tokens with q = 0 < p
+SHIFT = 52 - DIGITS  # behind the exponent and the first digits of a float64
+FIRST = (int(np.float64(UNIT).view(np.int64)) >> SHIFT) - REACH
 
 Span = tuple[int, int]  # groups from the first to the last, exclusive
 
@@ -38,12 +41,12 @@ def clipped_target(
 
     It is the output of :func:`theory.clipped.clipped_law`, to rounding.
     """
+    rows = None if pair.is_sorted else _merged_targets(pair, level, kind, on_support)
+    if rows is not None:
+        return rows
     levels = pair.xp.full_like(pair.total_variation, level)
     if pair.is_sorted:
         return clipped_law(pair, levels, kind, on_support=on_support).output
-    rows = _merged_targets(pair, level, kind, on_support)
-    if rows is not None:
-        return rows
     ordered, back = pair.sorted_by_ratio()
     return back(clipped_law(ordered, levels, kind, on_support=on_support).output)
 
@@ -58,7 +61,7 @@ def _merged_targets(pair: Pair, level: float, kind: Divergence, on_support: bool
         rows.append(Merged.of(p, q, kind).target(level, on_support))
         if rows[-1] is None:
             return None
-    return np.stack(rows)
+    return rows[0][None] if len(rows) == 1 else np.stack(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,41 +78,40 @@ class Merged:
     def of(cls, p: Any, q: Any, kind: Divergence) -> Merged:
         """Group the tokens of a row."""
         group = _group_of(ratio_of(np, p, q))
-        tokens = (p, q, kind.term(p, q))
+        tokens = (p, q, kind.rough_term(p, q))
         p_in, q_in, cost_in = (np.bincount(group, values, OUTSIDE + 1) for values in tokens)
-        return cls(kind, group, tokens, (p_in, q_in, cost_in))
+        # The groups are compared more often than counted, and short integers compare faster.
+        return cls(kind, group.astype(np.int16), tokens, (p_in, q_in, cost_in))
 
     @quiet()
     def target(self, level: float, on_support: bool) -> Any:
         """Return the row clip(p, bq, aq) at a level, or None where merging hides its factors."""
         goal = np.array([[level]])
-        bracket, guess, near_a, near_b = self._locate(goal, on_support)
+        bracket, around, near_a, near_b = self._locate(goal, on_support)
         family = self._apart(near_a, near_b)
-        bracket = narrowed(goal, bracket, guess, family.at(guess))
-        mass = descend(family.at, goal, bracket)
-        point = family.at(mass)
-        group_a, group_b = _group_of(np.concatenate([point.above[0], point.below[0]])).tolist()
+        mass = descend(family.at, goal, narrowed(goal, bracket, around, family.at(around)))
+        above, below = family.factors(mass)
+        group_a, group_b = _group_of(np.concatenate([above[0], below[0]])).tolist()
         if not (near_a[0] <= group_a < near_a[1] and near_b[0] <= group_b < near_b[1]):
             return None
         p, q, _ = self.tokens
-        return clipped(p, q / UNIT, point, mass, family.outside)[0]
+        return clipped(p, q / UNIT, above, below, 1.0 - mass / family.outside)[0]
 
     def _locate(self, level: Any, on_support: bool) -> tuple[Bracket, Any, Span, Span]:
-        """Return the bracket of the row, two masses near the solution, and the groups of a and b.
+        """Return the bracket of the row, masses near the solution, and the groups of a and b.
 
         A group is taken for one token here, which moves the solution by less than a group.
         """
-        filled = (self.sums[0] > 0) | (self.sums[1] > 0)
+        filled = np.nonzero((self.sums[0] > 0) | (self.sums[1] > 0))[0]
         family = _family(self.kind, *(values[filled] for values in self.sums))
-        steps = np.concatenate([-family.rejected_at, family.recovered_at], axis=-1)
         bracket = family.bracket(level, on_support)
+        # Everything that can be rejected, and the masses at which a donor more is clipped.
+        steps = np.append(-family.rejected_at[0, family.receivers[0, 0] :], bracket.high[0])[None]
         steps = np.clip(steps, bracket.low, bracket.high)
         close = narrowed(level, bracket, steps, family.at(steps))
-        ends = np.concatenate([close.low, close.high], axis=-1)
-        point = family.at(ends)
-        near_a, near_b = (_span(_group_of(factors[0])) for factors in (point.above, point.below))
-        around = ends * (1.0 - 1.0 / PER_UNIT, 1.0 + 1.0 / PER_UNIT)
-        return bracket, np.clip(around, bracket.low, bracket.high), near_a, near_b
+        factors = family.factors(np.concatenate([close.low, close.high], axis=-1))
+        near_a, near_b = (_span(_group_of(factor[0])) for factor in factors)
+        return bracket, _around(level, bracket, close), near_a, near_b
 
     def _apart(self, near_a: Span, near_b: Span) -> ClippedFamily:
         """Return the frontier of a row in which only the tokens of some groups stand alone."""
@@ -122,8 +124,9 @@ class Merged:
         )
         group = self.group
         near = (group >= near_b[0]) & (group < near_a[1]) & ((group < first) | (group >= last))
+        alone = np.nonzero(near)[0]
         rows = (
-            np.append(one[near], [float(np.sum(all_[slice(*span)])) for span in spans])
+            np.append(one[alone], [float(np.sum(all_[slice(*span)])) for span in spans])
             for one, all_ in zip(self.tokens, self.sums)
         )
         return _family(self.kind, *rows)
@@ -131,16 +134,32 @@ class Merged:
 
 def _family(kind: Divergence, p: Any, q: Any, cost: Any) -> ClippedFamily:
     """Return the frontier of one row of tokens, merged or not."""
-    pair = Pair.prepare(p[None], q[None], validate=False, compress=False)
-    return ClippedFamily.of(pair, kind, cost[pair.token])
+    ratio = ratio_of(np, p, q)
+    ascending = np.argsort(ratio)
+    p, q, cost, ratio = (values[ascending][None] for values in (p, q, cost, ratio))
+    distance = np.sum(np.maximum(p - q, 0.0), axis=-1)
+    return ClippedFamily.ordered(RatioOrder(p, q / UNIT, ratio), kind, cost, distance)
 
 
 def _group_of(ratio: Any) -> Any:
-    """Return the group of each ratio (in units of UNIT)."""
-    place = np.log(ratio / UNIT)
-    place *= PER_UNIT
-    np.floor(np.clip(place, -REACH, REACH - 1, out=place), out=place)
-    return np.where(np.isinf(ratio), OUTSIDE, place.astype(np.int64) + REACH)
+    """Return the group of each ratio (in units of UNIT): its exponent and first binary digits."""
+    group = (ratio.view(np.int64) >> SHIFT) - FIRST
+    np.clip(group, 0, OUTSIDE - 1, out=group)
+    outside = np.isinf(ratio)
+    if outside.any():
+        group[outside] = OUTSIDE
+    return group
+
+
+def _around(level: Any, bracket: Bracket, close: Bracket) -> Any:
+    """Return four masses around the solution, two of them close: what D(m) ≈ (s − tm)² suggests."""
+    width = close.high - close.low
+    root, root_high = np.sqrt(close.spent), np.sqrt(close.spent_high)
+    middle = close.low + (root - np.sqrt(level)) / (root - root_high) * width
+    far, near = 1.0 / PER_OCTAVE, 0.05 * width
+    masses = [close.low * (1.0 - far), middle - near, middle + near, close.high * (1.0 + far)]
+    around = np.concatenate(masses, axis=-1)  # NaN where the root of the cost says nothing
+    return np.clip(np.where(np.isnan(around), close.high, around), bracket.low, bracket.high)
 
 
 def _span(groups: Any) -> Span:

@@ -50,8 +50,7 @@ class Pair:
     is_sorted: bool
     p_raw: Array = field(repr=False)
     q_raw: Array = field(repr=False)
-    p_raw_max: Array = field(repr=False)
-    q_raw_max: Array = field(repr=False)
+    raw_max: dict[str, Array] = field(repr=False)
     _cache: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -111,7 +110,7 @@ class Pair:
             else xp.zeros((0, vocabulary), dtype=xp.float64, device=device_of(p))
             for name, a in arrays.items()
         }
-        maxima = {name: xp.max(a, axis=-1) for name, a in flat.items()}
+        raw_max = {n: xp.max(a, axis=-1) for n, a in flat.items() if n in ("p_raw", "q_raw")}
         flat, token = _compress(xp, flat, vocabulary) if compress else (flat, None)
         if sort:
             order = xp.argsort(ratio_of(xp, flat["p"], flat["q"]), axis=-1, stable=False)
@@ -131,8 +130,7 @@ class Pair:
             sort,
             flat[raw_p],
             flat[raw_q],
-            maxima[raw_p],
-            maxima[raw_q],
+            raw_max,
         )
 
     def cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
@@ -175,6 +173,20 @@ class Pair:
     def restore(self, per_row: Array) -> Array:
         """Return ``per_row [R]`` in the shape of the batch ``[...]`` and the input's dtype."""
         return self.xp.astype(self.xp.reshape(per_row, self.batch), self.dtype, copy=False)
+
+    @cached_property
+    def p_raw_max(self) -> Array:
+        """The largest draft probability of each row before temperature and filters."""
+        return self._raw_max_of("p_raw", self.p)
+
+    @cached_property
+    def q_raw_max(self) -> Array:
+        """The largest verifier probability of each row before temperature and filters."""
+        return self._raw_max_of("q_raw", self.q)
+
+    def _raw_max_of(self, name: str, rows: Array) -> Array:
+        """Return the maxima that were taken before rows were compressed, or those of the rows."""
+        return self.raw_max[name] if name in self.raw_max else self.xp.max(rows, axis=-1)
 
     @cached_property
     def total_variation(self) -> Array:
@@ -232,7 +244,7 @@ class Pair:
 def _compress(xp: Any, flat: dict[str, Array], vocabulary: int) -> tuple[dict[str, Array], Any]:
     """Keep the union support of p and q, packed to the left; token V marks padding."""
     p = flat["p"]
-    if is_lazy(p) or p.shape[0] == 0:
+    if is_lazy(p) or p.shape[0] == 0 or bool(xp.all(p > 0)):
         return flat, None
     mask = (p > 0) | (flat["q"] > 0)
     longest = int(xp.max(xp.count_nonzero(mask, axis=-1)))
@@ -273,12 +285,12 @@ class RatioOrder:
     @cached_property
     def p_below(self) -> Array:
         """Prefix sums of p."""
-        return _running(namespace(self.p), self.p)
+        return running_sums(namespace(self.p), self.p)
 
     @cached_property
     def lifted_below(self) -> Array:
         """Prefix sums of q/UNIT."""
-        return _running(namespace(self.p), self.lifted)
+        return running_sums(namespace(self.p), self.lifted)
 
     @cached_property
     def p_from(self) -> Array:
@@ -297,10 +309,11 @@ class RatioOrder:
         return scale * take_rows(xp, self.lifted_below, at) - take_rows(xp, self.p_below, at)
 
 
-def _running(xp: Any, values: Array) -> Array:
+def running_sums(xp: Any, values: Array) -> Array:
+    """Return Σ_{i<k} values_i for k = 0 … K."""
     return xp.cumulative_sum(values, axis=-1, include_initial=True)
 
 
 def suffix_sums(xp: Any, values: Array) -> Array:
     """Return Σ_{i≥k} values_i for k = 0 … K, summed from the far end."""
-    return xp.flip(_running(xp, xp.flip(values, axis=-1)), axis=-1)
+    return xp.flip(running_sums(xp, xp.flip(values, axis=-1)), axis=-1)

@@ -8,6 +8,7 @@ within a summand the textbook formula cancels near h = q, where a series takes o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -35,6 +36,23 @@ class Divergence:
         ``difference`` is h − q where the caller knows it more accurately than subtraction gives.
         """
         return self.summand(Contrast.of(h, q, difference))
+
+    def rough_term(self, h: Array, q: Array) -> Array:
+        """Return q·f̃(h/q) to about ε·h·|log(h/q)|, where that is faster than :meth:`term`.
+
+        It is all that a sum needs which is compared with another and divided by a slope of f̃.
+        """
+        return self.term(h, q)
+
+    def _by_ratio(self, h: Array, q: Array, normalised: Callable[[Any, Array], Array]) -> Array:
+        """Return q·f̃(t), t = h/q, by a plain formula of f̃; by :meth:`term` where it has no value.
+
+        The formula's error is that of t, ε·t·|f̃′(t)|, as long as every step of it uses the same t.
+        """
+        xp = namespace(h, q)
+        with np.errstate(all="ignore"):
+            value = q * normalised(xp, h / q)
+        return value if bool(xp.all(xp.isfinite(value))) else self.term(h, q)
 
     def summand(self, contrast: Contrast) -> Array:
         """Return q·f̃(h/q) elementwise; many kinds may share one contrast."""

@@ -68,6 +68,24 @@ def test_near_equal_rows_lose_no_digits(kind, step):
         np.testing.assert_allclose(divergence(kind, h, q), float(exact), rtol=2e-15)
 
 
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_the_rough_summand_is_right_to_rounding_of_the_ratio(kind):
+    q = np.geomspace(1e-12, 1, 400)
+    t = np.concatenate([1 + np.geomspace(1e-15, 0.9, 50), 1 - np.geomspace(1e-15, 0.9, 50)])
+    h, q = np.outer(t, q).ravel(), np.tile(q, len(t))
+    kind = resolve_divergence(kind)
+    rough, exact = kind.rough_term(h, q), kind.term(h, q)
+    assert np.all(np.abs(rough - exact) <= 2.0**-50 * (h + q) * np.abs(np.log(h / q)) + 1e-300)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@given(pair=pairs())
+def test_the_rough_summand_knows_the_conventions_at_zeros(kind, pair):
+    kind = resolve_divergence(kind)
+    for h, q in (pair, pair[::-1]):
+        np.testing.assert_allclose(kind.rough_term(h, q), kind.term(h, q), rtol=0, atol=1e-14)
+
+
 AT_ZEROS = {
     # kind: (h drops a token of q, h leaves the support of q, disjoint supports)
     "kl": (math.log(2), math.inf, math.inf),

@@ -1,0 +1,101 @@
+"""What the rule's step of a decoding round takes beside the verifier's pass, for every rule.
+
+    python -m benchmarks.rule_step     # ten minutes on two cores; the table of docs/study.md
+
+One text after another, SmolLM2 without three of its layers as draft, every rule at the middle of
+its default values. Short drafts at T = 1 are the hardest case: the verifier's pass is short, and no
+token is filtered out. Nothing else should run beside it.
+"""
+
+import argparse
+import json
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from real_models.decoding import decode
+from real_models.distributions import SamplingSettings
+from real_models.files import write_whole
+from real_models.models import ModelPair, load_pair
+from real_models.prompts import read_prompts
+from sim.grid import DEFAULT_GRID, Setting
+from sim.manifest import versions
+from theory import RULES
+
+__all__ = ["main", "measure_step", "middle_setting"]
+
+RESULTS = Path(__file__).with_name("results") / "rule_step.json"
+PAIR = "smollm2-skip3"
+SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
+LENGTHS = (5, 20)
+LONG_DRAFTS = ("sps", "cactus", "mentored", "frontier")  # what also runs with the longer drafts
+PROMPTS, NEW_TOKENS = 3, 32
+
+
+def middle_setting(name: str) -> Setting:
+    """A rule at the middle of the values that a sweep tries."""
+    values = DEFAULT_GRID[name]
+    return Setting(name, RULES[name].parameter or "", values[len(values) // 2])
+
+
+def measure_step(
+    pair: ModelPair, setting: Setting, sampling: str, draft_tokens: int
+) -> dict[str, Any]:
+    """Milliseconds per round of the rule's step and of the verifier's pass, and their ratio."""
+    found = decode(
+        pair,
+        read_prompts(None)[0][:PROMPTS],
+        setting.build(),
+        draft_tokens=draft_tokens,
+        new_tokens=NEW_TOKENS,
+        settings=SamplingSettings.parse(sampling),
+        compare=False,
+        measure=False,
+    )
+    rounds = sum(len(text.accepted) for text in found.texts)
+    return {
+        "rule": setting.rule,
+        "parameter": setting.parameter,
+        "value": setting.value,
+        "settings": sampling,
+        "draft_tokens": draft_tokens,
+        "rounds": rounds,
+        "rule_ms": 1000 * found.seconds["rule"] / rounds,
+        "verify_ms": 1000 * found.seconds["verify"] / rounds,
+        "rule_over_verify": found.seconds["rule"] / found.seconds["verify"],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure every rule and write the figures; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_step", description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file of the figures")
+    options = parser.parse_args(arguments)
+    runs = [
+        (name, sampling, count)
+        for count, sampling, name in product(LENGTHS, SETTINGS, RULES)
+        if count == LENGTHS[0] or name in LONG_DRAFTS
+    ]
+    pair = load_pair(PAIR)
+    measure_step(pair, middle_setting("sps"), *runs[0][1:])  # to warm up
+    document = {
+        "device": f"CPU, {torch.get_num_threads()} threads",
+        "versions": versions("torch", "transformers", "numpy"),
+        "pair": PAIR,
+        "steps": [
+            measure_step(pair, middle_setting(name), sampling, count)
+            for name, sampling, count in tqdm(runs, desc="rule step", unit="run", disable=None)
+        ],
+    }
+    text = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+    write_whole(options.out, lambda file: file.write(text))
+    print(f"{options.out}: {len(runs)} runs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from tqdm import tqdm
 
 from sim.pairs import make_family
-from theory import frontier_step, make_rule, one_step, one_steps, optimal_gamma
+from theory import Pair, frontier_step, make_rule, one_step, one_steps, optimal_gamma
 
 VOCABULARY = 151_936
 SMALLER = 32_000
@@ -175,6 +175,18 @@ def law_ratios() -> Iterator[Ratio]:
     )
     yield compare(
         "frontier", ("frontier at KL=0.05", lambda: frontier_step(p, q, 0.05), 1), sort, at_most=8
+    )
+    # A decoder asks for the target of one row, and waits for it.
+    best = make_rule("frontier", level=0.05)
+    yield compare(
+        "frontier_target",
+        (
+            "frontier's target at KL=0.05",
+            lambda: best.target(Pair.prepare(p[None], q[None], validate=False, sort=False)),
+            1,
+        ),
+        sort,
+        at_most=1,
     )
 
 

@@ -12,7 +12,15 @@ from real_models.errors import UserError
 from real_models.loading import DTYPES, LoadOptions, resolve_device
 from real_models.models import PAIRS, ModelPair, load_pair
 
-__all__ = ["add_pair_options", "add_sampling_options", "pair_from", "run", "sampling_from"]
+__all__ = [
+    "add_loading_options",
+    "add_pair_options",
+    "add_sampling_options",
+    "at_least",
+    "pair_from",
+    "run",
+    "sampling_from",
+]
 
 DEFAULT_PAIR = "smollm2-skip3"
 
@@ -45,20 +53,23 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
         help="the same, or derived from the verifier: skip:14,16,17 without those layers, round:4 "
         "with 4-bit weights, round:4,group=32,asymmetric, skip:14,17+round:5",
     )
-    group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
+    add_loading_options(group)
     group.add_argument("--device-map", help="placement by transformers, e.g. auto for big models")
-    group.add_argument("--dtype", default="float32", choices=DTYPES, help="of the forward passes")
-    group.add_argument("--pad-token", help="for tokenizers that name none")
     group.add_argument(
         "--allow-padded-vocab",
         action="store_true",
         help="cut logits of different width to the tokenizer's size",
     )
-    group.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="run code that comes with the models (never by default)",
-    )
+
+
+def add_loading_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options of loading that one model has as well as a pair."""
+    add = group.add_argument
+    add("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
+    add("--dtype", default="float32", choices=DTYPES, help="of the forward passes")
+    add("--pad-token", help="for tokenizers that name none")
+    add("--trust-remote-code", action="store_true",
+        help="run code that comes with a model (never by default)")  # fmt: skip
 
 
 def pair_from(args: argparse.Namespace) -> ModelPair:
@@ -95,3 +106,11 @@ def sampling_from(args: argparse.Namespace) -> SamplingSettings:
         return SamplingSettings(args.temperature, args.top_k, args.top_p)
     except ValueError as error:
         raise UserError(f"--{str(error).replace('_', '-', 1)}") from None
+
+
+def at_least(args: argparse.Namespace, **lowest: float) -> None:
+    """Raise a UserError naming the first option whose value is below its lowest."""
+    for name, bound in lowest.items():
+        value = getattr(args, name)
+        if value is not None and not value >= bound:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {bound}, got {value}")

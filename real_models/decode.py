@@ -18,6 +18,7 @@ from real_models.bundled import BUNDLED
 from real_models.command_line import (
     add_pair_options,
     add_sampling_options,
+    at_least,
     pair_from,
     run,
     sampling_from,
@@ -31,7 +32,6 @@ from real_models.layer_skip import skip_name
 from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
 from real_models.rule_options import add_rule_options, rule_from
-from real_models.verifier_options import at_least
 from sim.commandline import Parser
 
 __all__ = ["main"]

@@ -29,7 +29,7 @@ from real_models.calibration import (
     acceptance,
     calibrate,
 )
-from real_models.command_line import run
+from real_models.command_line import at_least, run
 from real_models.distillation import Distilled, TrainingSettings, distill, even_layers
 from real_models.errors import UserError
 from real_models.headlines import jsonable
@@ -37,7 +37,8 @@ from real_models.layer_skip import skip_layers, skip_name
 from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
 from real_models.text_batches import sample_texts
-from real_models.verifier_options import add_verifier_options, at_least, verifier_with
+from real_models.verifier_options import add_verifier_options, verifier_with
+from sim.commandline import Parser
 
 __all__ = ["main", "save_draft"]
 
@@ -174,11 +175,10 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
 
 def _parser() -> argparse.ArgumentParser:
     """The options of `python -m real_models.distill`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m real_models.distill",
+    parser = Parser(
+        "real_models.distill",
         description="Train a small draft of a verifier and save it as a model folder.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", required=True, type=Path, help="new folder of the draft")
     start = parser.add_mutually_exclusive_group(required=True)

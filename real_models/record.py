@@ -22,6 +22,7 @@ from tqdm import tqdm
 from real_models.command_line import (
     add_pair_options,
     add_sampling_options,
+    at_least,
     pair_from,
     run,
     sampling_from,
@@ -117,10 +118,7 @@ def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, load the models, record, and say what came of it."""
     started = time.time()
     settings = sampling_from(args)
-    for name, lowest in (("positions", 1), ("seed", 0), ("threads", 1)):
-        value = getattr(args, name)
-        if value is not None and value < lowest:
-            raise UserError(f"--{name} must be at least {lowest}, got {value}")
+    at_least(args, positions=1, seed=0, threads=1)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     if args.resume and not (args.out / HEADER_FILE).is_file():

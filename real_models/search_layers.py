@@ -29,14 +29,15 @@ from real_models.calibration import (
     acceptance,
     calibrate,
 )
-from real_models.command_line import run
+from real_models.command_line import at_least, run
 from real_models.errors import UserError
 from real_models.files import write_whole
 from real_models.headlines import jsonable
 from real_models.layer_skip import skip_layers, skip_name
 from real_models.models import ModelPair
 from real_models.prompts import read_prompts
-from real_models.verifier_options import add_verifier_options, at_least, verifier_with
+from real_models.verifier_options import add_verifier_options, verifier_with
+from sim.commandline import Parser
 
 __all__ = ["LayerSearch", "SearchStep", "main", "search_layers"]
 
@@ -186,11 +187,10 @@ def _layer_numbers(text: str) -> list[int]:
 
 def _parser() -> argparse.ArgumentParser:
     """The options of `python -m real_models.search_layers`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m real_models.search_layers",
+    parser = Parser(
+        "real_models.search_layers",
         description="Find which decoder layers of a verifier a draft can do without.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--drop", type=int, required=True, help="how many layers to leave out")
     parser.add_argument(

@@ -7,13 +7,15 @@ One that accepts whatever strict sampling accepts is asked only where u·p_n ≥
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
 
-from real_models.distributions import sample_tokens
+from real_models.distributions import native, sample_tokens
 from theory import Pair, Rule
 from theory.arrays import take_rows
 
@@ -39,11 +41,11 @@ class Candidates:
     q: torch.Tensor
     p_raw: torch.Tensor | None = None
     q_raw: torch.Tensor | None = None
-    _starts: np.ndarray = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        lengths = np.array([len(drafted) for drafted in self.tokens])
-        object.__setattr__(self, "_starts", np.cumsum(lengths) - lengths)
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The row of p at which the drafts of each text begin."""
+        return list(accumulate((len(drafted) for drafted in self.tokens), initial=0))
 
     def pair(self, places: Sequence[Place], *, sort: bool = False) -> Pair:
         """The rows at some places, prepared for a rule: after top-k they are 20 tokens long."""
@@ -51,7 +53,7 @@ class Candidates:
         chosen = {"p": (self.p, drafted), "q": (self.q, verified)}
         if self.p_raw is not None and self.q_raw is not None:
             chosen |= {"p_raw": (self.p_raw, drafted), "q_raw": (self.q_raw, verified)}
-        rows = {name: _native(_take(values, index)) for name, (values, index) in chosen.items()}
+        rows = {name: native(_take(values, index)) for name, (values, index) in chosen.items()}
         # Every row comes from one function of logits, which has checked them.
         return Pair.prepare(**rows, validate=False, sort=sort)
 
@@ -63,16 +65,16 @@ class Candidates:
         """p and q of the tokens drafted at some places."""
         drafted, verified = self._rows(places)
         tokens = self.drafted_at(places)
-        return _native(self.p)[drafted, tokens], _native(self.q)[verified, tokens]
+        return native(self.p)[drafted, tokens], native(self.q)[verified, tokens]
 
     def _rows(self, places: Sequence[Place]) -> tuple[list[int], list[int]]:
         """The rows of p and of q at some places."""
-        drafted = [int(self._starts[text]) + place for text, place in places]
+        drafted = [self._starts[text] + place for text, place in places]
         return drafted, [row + text for row, (text, _) in zip(drafted, places)]
 
     def bonus(self, texts: Sequence[int]) -> torch.Tensor:
         """The verifier's rows behind the whole draft of some texts."""
-        return _take(self.q, [int(self._starts[i]) + len(self.tokens[i]) + i for i in texts])
+        return _take(self.q, [self._starts[i] + len(self.tokens[i]) + i for i in texts])
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,3 @@ def _take(rows: Any, index: list[int]) -> Any:
     """Some rows; neighbours are not copied."""
     first, behind = index[0], index[0] + len(index)
     return rows[first:behind] if index == list(range(first, behind)) else rows[index]
-
-
-def _native(rows: torch.Tensor) -> Any:
-    """The same memory as a numpy array where that is faster: on a CPU."""
-    return rows.numpy() if rows.device.type == "cpu" else rows

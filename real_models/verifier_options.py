@@ -3,12 +3,10 @@
 import argparse
 
 from real_models.bundled import BUNDLED
-from real_models.command_line import pair_from
-from real_models.errors import UserError
-from real_models.loading import DTYPES
+from real_models.command_line import add_loading_options, pair_from
 from real_models.models import ModelPair
 
-__all__ = ["add_verifier_options", "at_least", "verifier_with"]
+__all__ = ["add_verifier_options", "verifier_with"]
 
 
 def add_verifier_options(parser: argparse.ArgumentParser) -> None:
@@ -21,25 +19,10 @@ def add_verifier_options(parser: argparse.ArgumentParser) -> None:
         default=BUNDLED,
         help=f"{BUNDLED} (default), a folder, a path.gguf, or a hub id[@revision]",
     )
-    group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
-    group.add_argument("--dtype", default="float32", choices=DTYPES, help="of the verifier")
-    group.add_argument("--pad-token", help="for tokenizers that name none")
-    group.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="run code that comes with the model (never by default)",
-    )
+    add_loading_options(group)
 
 
 def verifier_with(args: argparse.Namespace, draft: str) -> ModelPair:
     """The verifier that the options name, paired with `draft`; `skip:` is the verifier itself."""
     fixed = {"pair": None, "draft": draft, "device_map": None, "allow_padded_vocab": False}
     return pair_from(argparse.Namespace(**(vars(args) | fixed)))
-
-
-def at_least(args: argparse.Namespace, **lowest: float) -> None:
-    """Raise a UserError naming the first option whose value is below its lowest."""
-    for name, bound in lowest.items():
-        value = getattr(args, name)
-        if value is not None and not value >= bound:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {bound}, got {value}")

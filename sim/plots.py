@@ -86,7 +86,8 @@ def plot_amplification(table: pd.DataFrame, path: Path, title: str) -> None:
     if not rules:
         raise ValueError(f"the table has none of the rules {', '.join(BUDGET_RULES)}")
     rows = table[table["rule"].isin(rules)]
-    figure = Figure(figsize=(max(4.6 * len(rules), 9), 6.2), layout="none")
+    width = max(4.6 * len(rules), 9)
+    figure = Figure(figsize=(width, 6.2), layout="none")
     axes = figure.subplots(1, len(rules), sharex=True, sharey=True, squeeze=False)[0]
     positive = rows[rows["value"] > 0]
     scales = LogAxis.of(positive["value"]), LogAxis.of(positive["kl_output_verifier"])
@@ -96,7 +97,7 @@ def plot_amplification(table: pd.DataFrame, path: Path, title: str) -> None:
         ax.set_xlabel("budget δ per candidate, nats")
     axes[0].set_ylabel("realised KL(output‖verifier), nats")
     figure.suptitle(title, x=0.03, y=0.97, ha="left", va="top", fontsize=13)
-    figure.subplots_adjust(left=0.07, right=0.985, top=0.77, bottom=0.24, wspace=0.06)
+    figure.subplots_adjust(left=0.97 / width, right=0.985, top=0.79, bottom=0.21, wspace=0.06)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, fontsize=9)
     figure.savefig(path, dpi=130)

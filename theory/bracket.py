@@ -1,9 +1,10 @@
 r"""Where a convex, decreasing cost D(m) falls to a level: one bracket per row, narrowed at once.
 
-Five trials are evaluated together in each step. Newton's step from below never passes the root of
-a convex cost; a point just behind it closes the bracket from above as fast. √D is nearly straight
-where D is nearly a parabola, as every f-divergence is near its zero: there the tangent and the
-chord of √D are the better guesses. The midpoint halves the bracket where none of them helps.
+Six trials are evaluated together in each step. Newton's step from below never passes the root of a
+convex cost; a point just behind it closes the bracket from above as fast, and a point just before
+the upper end closes it from below where that is the root already. √D is nearly straight where D is
+nearly a parabola, as every f-divergence is near its zero: there the tangent and the chord of √D are
+the better guesses. The midpoint halves the bracket where none of them helps.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_the_way_of_other_devices_gives_the_same_text(tiny_pair, rule, monkeypat
     options = {"draft_tokens": 4, "new_tokens": 10, "compare": False, "batch_size": 3}
     options["settings"] = SamplingSettings(0.7, top_k=8)
     here = decode(tiny_pair, PROMPTS, rule, **options)
-    monkeypatch.setattr("real_models.verification._native", lambda rows: rows)
+    monkeypatch.setattr("real_models.verification.native", lambda rows: rows)
     monkeypatch.setattr("real_models.verification._PLACES_AT_ONCE", {})
     there = decode(tiny_pair, PROMPTS, rule, **options)
     assert texts(here) == texts(there)

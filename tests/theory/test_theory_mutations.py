@@ -90,9 +90,9 @@ NIGHTLY = [
     # merged rows
     ("(near_a[1], OUTSIDE)),", "(near_a[0], OUTSIDE)),"),
     ("(group < first) | (group >= last)", "(group < first) | (group > last)"),
-    ("np.clip(around, bracket.low, bracket.high)", "around"),
-    ("place.astype(np.int64) + REACH", "place.astype(np.int64) + REACH + 1"),
-    ("cost = kind.term(pair.p, pair.q)", "cost = kind.term(pair.q, pair.p)"),
+    ("close.high, around), bracket.low, bracket.high)", "close.high, around), -1.0, 2.0)"),
+    ("below, 1.0 - mass / family.outside)", "below, mass / family.outside)"),
+    ("kind.term(pair.p, pair.q), pair.total", "kind.term(pair.q, pair.p), pair.total"),
     ("low = mass + take_rows(xp, order.p_below, j)", "low = mass"),
     ("steep - slopes[:, count:]", "steep + slopes[:, count:]"),
     ("return OneStep(1.0 - mass, clipped(", "return OneStep(1.0 - 2.0 * mass, clipped("),

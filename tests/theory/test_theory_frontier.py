@@ -128,6 +128,13 @@ def test_acceptance_rises_with_the_level_and_is_concave(kind, pair, ends):
     assert np.all(values[1] >= (values[0] + values[2]) / 2 - 1e-9)
 
 
+def test_a_faint_verifier_token_does_not_hide_the_root():
+    """Rounding makes the divergence infinite at the strict end; the root lies before it."""
+    law = one_step(make_rule("mentored", level=0.001), [[0.5, 0.5]], [[1.0, 5e-324]])
+    # KL(q‖π) = −log π₁ = level where the rest of the mass is accepted.
+    np.testing.assert_allclose(law.output[0, 0], math.exp(-0.001), rtol=1e-12)
+
+
 @given(pair=pairs(), level=st.floats(-12, 1).map(math.exp))
 def test_acceptance_alone_is_that_of_the_law(pair, level):
     for kind in KINDS:

@@ -77,3 +77,11 @@ def test_a_factor_outside_its_groups_sends_the_row_to_the_sort(monkeypatch):
     pair = Pair.prepare(p, q, sort=False)
     found = pair.expand(clipped_target(pair, 0.1, kind))
     np.testing.assert_allclose(found, sorted_output(p, q, 0.1, kind), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("level", [0.001, 0.02, 0.1])
+def test_what_may_not_be_accepted_is_not(level):
+    """With all draft mass that could be gained outside the support there is nothing to gain."""
+    p, q = np.array([0.5, 0.5]), np.array([1.0, 0.0])
+    found = Merged.of(p, q, resolve_divergence("reverse_kl")).target(level, True)
+    np.testing.assert_array_equal(found, q)

@@ -33,6 +33,8 @@ THOROUGH = (
     "frontier.py::test_one_multiplier_is_shared_by_all_positions",
     "merging.py::test_long_rows_need_no_sort_and_lose_no_digits",
     "merging.py::test_a_merged_row_has_the_law_of_the_sorted_one",
+    "merging.py::test_what_may_not_be_accepted_is_not",
+    "frontier.py::test_a_faint_verifier_token_does_not_hide_the_root",
 )
 
 # What the code says, and what it must not say. The first ones are part of every run.

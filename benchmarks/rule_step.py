@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from tqdm import tqdm
 
@@ -26,7 +27,7 @@ from sim.grid import DEFAULT_GRID, Setting
 from sim.manifest import versions
 from theory import RULES
 
-__all__ = ["main", "measure_step", "middle_setting"]
+__all__ = ["main", "measure_step", "middle_setting", "step_table"]
 
 RESULTS = Path(__file__).with_name("results") / "rule_step.json"
 PAIR = "smollm2-skip3"
@@ -68,6 +69,14 @@ def measure_step(
         "verify_ms": 1000 * found.seconds["verify"] / rounds,
         "rule_over_verify": found.seconds["rule"] / found.seconds["verify"],
     }
+
+
+def step_table(path: Path = RESULTS) -> pd.DataFrame:
+    """The recorded ratios in per cent: rules as rows, draft length and setting as columns."""
+    steps = pd.DataFrame(json.loads(path.read_text(encoding="utf-8"))["steps"])
+    steps["percent"] = 100 * steps["rule_over_verify"]
+    wide = steps.pivot(index="rule", columns=["draft_tokens", "settings"], values="percent")
+    return wide.reindex(index=list(RULES), columns=list(product(LENGTHS, SETTINGS)))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import pandas as pd
 from tqdm import tqdm
 
-from sim.calibration import TOLERANCE, Target, calibrate, short_name
+from sim.calibration import TOLERANCE, calibrate
 from sim.cells import Source, make_sources, prepared_batches
 from sim.checks import require_between, require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
 from sim.corpus import Corpus
 from sim.grid import settings
 from sim.pairs import FAMILIES
+from sim.target import Target, short_name
 from sim.tradeoff import DIVERGENCE_OF
 from theory import RULES
 
@@ -97,10 +98,11 @@ def calibrated(corpora: Iterable[Corpus], asked: Wanted) -> pd.DataFrame:
 def tell(table: pd.DataFrame, target: Target, as_json: bool) -> None:
     """Print what was found: one line per corpus and rule, or one JSON document."""
     if as_json:
-        # JSON has no number for an infinite divergence: it is null there.
+        # JSON has no number for an infinite divergence, or target: it is null there.
         records = json.loads(table.to_json(orient="records", double_precision=15))
-        document = {"target": vars(target), "calibrated": records}
-        json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+        level = target.level if math.isfinite(target.level) else None
+        document = {"target": vars(target) | {"level": level}, "calibrated": records}
+        json.dump(document, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
         print()
         return
     for (source, pair), rows in table.groupby(["source", "pair"], sort=False):

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.calibration import Choice, Point, Target
+from sim.calibration import Choice
 from sim.grid import Setting
+from sim.target import Point, Target
 from sim.tradeoff import DIVERGENCE_OF, MEASURES, Tradeoff
 from theory.arrays import to_numpy
 from theory.divergences import several_divergences

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from sim.calibrate import main
-from sim.calibration import MET, MISSED, SLACK, Point, Target, calibrate
+from sim.calibration import MET, MISSED, SLACK, calibrate
 from sim.cells import make_sources, prepared_batches
 from sim.corpus import CALIBRATED, Corpus
 from sim.grid import Setting
 from sim.pairs import make_family
+from sim.target import Point, Target
 from sim.tradeoff import COLUMNS, Tradeoff
 from theory import RULES
 

@@ -6,13 +6,16 @@ import pandas as pd
 import pytest
 from measured_traces import LABELS, record, tables
 
+from benchmarks.equal import calibrated_rows
 from real_models import calibrate, measure
 from real_models.distributions import SamplingSettings
 from real_models.parts import Resources
 from real_models.trace import open_trace
 from real_models.trace_corpus import trace_corpus
 from sim.grid import Setting
+from sim.target import Target
 from sim.tradeoff import COLUMNS
+from theory import RULES, make_rule
 
 RESOURCES = Resources("cpu", 1 << 20)
 
@@ -53,6 +56,19 @@ def test_a_calibrated_trace_measures_as_calibrated(trace, tmp_path, capsys, tabl
     table = pd.read_parquet(out / "tradeoff.parquet")
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[list(COLUMNS)], table, rtol=1e-9)
     assert all(0.02 * (1 - 1e-3) <= row["js"] <= 0.02 for row in rows)
+
+
+def test_rows_of_the_study_name_what_a_rule_is_made_with(trace):
+    rows = calibrated_rows(open_trace(trace), "T=1", Target("js", 0.02))
+    assert [row["rule"] for row in rows] == list(RULES)
+    corpus = corpus_of(trace, "T=1")
+    for row in rows:
+        varied = RULES[row["rule"]].parameter or ""
+        setting = Setting(row["rule"], varied, row["parameters"].get(varied, 0.0))
+        assert setting.build() == make_rule(row["rule"], **row["parameters"])
+        (point,) = corpus.points([setting], "js")
+        assert (row["acceptance"], row["js"]) == pytest.approx(point, rel=1e-9)
+        assert (row["js"] > 0.02 * (1 + 1e-9)) == (row["status"] == "missed")
 
 
 def test_lines_are_those_of_every_setting(trace, capsys):

@@ -39,6 +39,7 @@ def gain_shares(table: pd.DataFrame) -> Drawing:
         rows = table[table["settings"] == setting]
         for place, draft in enumerate(drafts):
             _dots(ax, rows[rows["draft"] == draft], rules, place)
+        _off_the_picture(ax, rows, rules)
         _dress(ax, setting, rows, rules)
     figure.legend(handles=_legend(drafts), loc="outside lower center", ncols=len(drafts) + 1,
                   frameon=False, fontsize=9)  # fmt: skip
@@ -69,15 +70,22 @@ def _finding(table: pd.DataFrame) -> str:
 
 
 def _dots(ax: Axes, rows: pd.DataFrame, rules: Sequence[str], place: int) -> None:
-    """The shares of one draft; those left of the picture are written at its edge."""
+    """The shares of one draft; those left of the picture stand at its edge."""
     colour, marker = PALETTE[place % len(PALETTE)], _MARKERS[place % len(_MARKERS)]
     lines = {rule: line for line, rule in enumerate(rules)}
     for _, row in rows.iterrows():
         share, line = 100 * row["share"], lines[row["rule"]] + 0.22 * (1 - place)
         face = "none" if row["status"] == MISSED else colour
         ax.plot(max(share, _LEFT), line, marker, color=colour, markerfacecolor=face, markersize=6)
-        if share < _LEFT:
-            ax.text(_LEFT + 3, line, f"← {share:.0f} %", fontsize=7, va="center", color=colour)
+
+
+def _off_the_picture(ax: Axes, rows: pd.DataFrame, rules: Sequence[str]) -> None:
+    """Write the shares that lie left of the picture beside its edge."""
+    for line, rule in enumerate(rules):
+        shares = 100 * rows.loc[rows["rule"] == rule, "share"]
+        told = ", ".join(f"{share:.0f}".replace("-", "−") for share in shares[shares < _LEFT])
+        if told:
+            ax.text(_LEFT + 3, line, f"← {told} %", fontsize=8, va="center")
 
 
 def _dress(ax: Axes, setting: str, rows: pd.DataFrame, rules: Sequence[str]) -> None:
@@ -100,6 +108,13 @@ def _legend(drafts: Sequence[str]) -> list[Line2D]:
                linestyle="none", label=draft)
         for k, draft in enumerate(drafts)
     ]  # fmt: skip
-    hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="none", linestyle="none",
-                    label="hollow: cannot come that near to the verifier")  # fmt: skip
+    hollow = Line2D(
+        [],
+        [],
+        color=GREY,
+        marker="o",
+        markerfacecolor="none",
+        linestyle="none",
+        label="hollow: never that near to the verifier; share where it is nearest",
+    )
     return [*handles, hollow]

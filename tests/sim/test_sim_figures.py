@@ -156,7 +156,7 @@ def test_rules_that_leak_are_marked_and_those_that_stay_far_stand_below():
     (panel,) = figures.gain_shares(equal_rows()).axes
     names = [label.get_text() for label in panel.get_yticklabels()]
     assert names == ["typical", "target_only", "ears (KL = ∞)", "mentored"]
-    assert "← -60 %" in {text.get_text() for text in panel.texts}
+    assert "← −60, −60 %" in {text.get_text() for text in panel.texts}
 
 
 def test_yin_plane_sorts_rules_by_the_line():

@@ -106,7 +106,7 @@ def shares_table() -> str:
 
 def _share(row: Any) -> str:
     """`.831 (93 %)`, with a star where the rule does not come as near to the verifier."""
-    share = "" if pd.isna(row["share"]) else f" ({100 * row['share']:.0f} %)"
+    share = "" if pd.isna(row["share"]) else f" ({round(100 * row['share'])} %)"
     star = "*" if row["status"] == MISSED else ""
     return f"{row['acceptance']:.3f}{share}{star}"
 
@@ -129,7 +129,7 @@ def _equal_row(row: Any, strict: pd.Series) -> tuple[Any, ...]:
         row["draft"], row["settings"], row["rule"] + star, parameters or "–",
         _with_error(row, "acceptance", 3),
         f"{row['acceptance'] - strict[row['draft'], row['settings']]:+.3f}",
-        "–" if pd.isna(row["share"]) else f"{100 * row['share']:.0f} %",
+        "–" if pd.isna(row["share"]) else f"{round(100 * row['share'])} %",
         f"{row['js']:.4f}",
         "∞" if math.isinf(row["kl_output_verifier"]) else f"{row['kl_output_verifier']:.3f}",
         f"{row['tv']:.3f}",

@@ -2,7 +2,9 @@
 
     python -m real_models.calibrate traces/smollm2-skip3 --rule cactus --target kl=0.05
 
-Exact laws at every recorded position, no sampling; standard errors are clustered by prompt.
+Exact laws at every recorded position, no sampling; standard errors are clustered by prompt. A rule
+asks for fifteen to thirty values; at T = 1 each takes about a second on 640 positions of 49,152
+tokens, under top-k a hundredth of that.
 """
 
 import argparse

@@ -1,26 +1,29 @@
 """Which rule should one decode with? Every figure of docs/study.md comes from here.
 
-    python -m benchmarks.study            # about an hour on two cores; goes on where it stopped
+    python -m benchmarks.study            # two hours on two cores; goes on where it stopped
 
-Two parts. *Quality*: each rule on three layer-skip pairs, two sampling settings and three draft
+Three parts. *Quality*: each rule on three layer-skip pairs, two sampling settings and three draft
 lengths, ten prompts side by side: accepted length, exact divergence per token, the verifier's
 surprise. *Time*: one text after another, as a user would wait for it, against the verifier alone in
-turn. Each cell is kept in `results/study`; the table goes to `benchmarks/results/study.json`.
+turn. *Equal*: every rule at the value of its parameter that `benchmarks.equal` found to bring it as
+far from the verifier as the others, half as many tokens. Each cell is kept in `results/study`; the
+table goes to `benchmarks/results/study.json`, where cells that were not run again stay.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from tqdm import tqdm
 
+from benchmarks.equal import CALIBRATED, PAIRS, SETTINGS
 from real_models.decode_metrics import summary
 from real_models.decoding import decode, model_drafter, prompt_lookup
 from real_models.distributions import SamplingSettings
@@ -36,9 +39,9 @@ __all__ = ["CELLS", "Cell", "main", "run_cell"]
 
 RESULTS = Path(__file__).with_name("results") / "study.json"
 EDITING = DEFAULT_PROMPTS.with_name("editing.jsonl")
-PAIRS = ("smollm2-skip1", "smollm2-skip3", "smollm2-skip5")
-SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
 LENGTHS = (5, 10, 20)
+EQUAL_LENGTHS = (20,)
+EQUAL_LEFT_OUT = {("smollm2-skip1", "T=1")}  # not decoded yet
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sps", {}),
     ("typical", {}),
@@ -49,9 +52,12 @@ RULES: tuple[tuple[str, dict[str, Any]], ...] = (
 LOWER_BUDGET = (("delta", 0.1),)
 
 
+PARTS = ("quality", "time", "equal")
+
+
 @dataclass(frozen=True)
 class Cell:
-    """One run. `draft` is the name of a pair or `lookup:n`; part is "quality" or "time"."""
+    """One run. `draft` is the name of a pair or `lookup:n`; part is one of PARTS."""
 
     part: str
     draft: str
@@ -62,6 +68,12 @@ class Cell:
     draft_tokens: int
     new_tokens: int
     batch_size: int
+
+    @classmethod
+    def of(cls, figures: dict[str, Any]) -> Self:
+        """The cell whose figures these are."""
+        known = {field.name: figures[field.name] for field in fields(cls)}
+        return cls(**known | {"parameters": tuple(figures["parameters"].items())})
 
     @property
     def name(self) -> str:
@@ -88,6 +100,17 @@ def _cells() -> Iterator[Cell]:
         yield Cell("time", "lookup:3", "editing", settings, rule, chosen, m, 64, 1)
     for draft, (rule, parameters) in product(("smollm2-skip3", "smollm2-skip8"), (strict, lossy)):
         yield Cell("time", draft, "editing", truncated, rule, tuple(parameters.items()), 3, 64, 1)
+    yield from _equal_cells()
+
+
+def _equal_cells() -> Iterator[Cell]:
+    """Every calibrated rule of every pair and setting, all of them at one draft length first."""
+    rows = json.loads(CALIBRATED.read_text(encoding="utf-8"))["rows"]
+    for m, settings, row in product(EQUAL_LENGTHS, reversed(SETTINGS), rows):
+        place = (row["draft"], settings)
+        if row["settings"] == settings and place not in EQUAL_LEFT_OUT:
+            chosen = tuple(row["parameters"].items())
+            yield Cell("equal", row["draft"], "default", settings, row["rule"], chosen, m, 24, 10)
 
 
 CELLS = tuple(_cells())
@@ -108,7 +131,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         compare=cell.part == "time",
     )
     figures = summary(found)
-    if cell.part == "quality":
+    if cell.part != "time":
         # Texts side by side share their time: what a single one takes is for the other part.
         for name in ("seconds", "seconds_per_token", "rule_over_verify"):
             del figures[name]
@@ -129,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what is not there yet, and write the table; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.study", description=__doc__)
     parser.add_argument("--cells", type=Path, default=Path("results/study"), help="finished cells")
-    parser.add_argument("--part", choices=("quality", "time"), help="one part only")
+    parser.add_argument("--part", choices=PARTS, help="one part only")
     parser.add_argument("--threads", type=int, help="of the forward passes (default: PyTorch's)")
     options = parser.parse_args(arguments)
     if options.threads:
@@ -146,12 +169,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _collect(folder: Path) -> None:
-    """One document of all finished cells, in the order of CELLS."""
-    paths = {cell: folder / f"{cell.name}.json" for cell in CELLS}
+    """One document of all finished cells, in the order of CELLS; recorded ones stay in it."""
+    finished = _recorded()
+    for cell in CELLS:
+        path = folder / f"{cell.name}.json"
+        if path.is_file():
+            finished[cell.name] = json.loads(path.read_text())
     cells = [
-        json.loads(path.read_text()) | {"parameters": dict(cell.parameters)}
-        for cell, path in paths.items()
-        if path.is_file()
+        finished[cell.name] | {"parameters": dict(cell.parameters)}
+        for cell in CELLS
+        if cell.name in finished
     ]
     document = {
         "device": f"CPU, {torch.get_num_threads()} threads",
@@ -161,6 +188,14 @@ def _collect(folder: Path) -> None:
     text = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
     write_whole(RESULTS, lambda file: file.write(text))
     print(f"{RESULTS}: {len(cells)} of {len(CELLS)} cells")
+
+
+def _recorded() -> dict[str, dict[str, Any]]:
+    """The cells of the document that is there, by name."""
+    if not RESULTS.is_file():
+        return {}
+    cells = json.loads(RESULTS.read_text(encoding="utf-8"))["cells"]
+    return {Cell.of(cell).name: cell for cell in cells}
 
 
 if __name__ == "__main__":

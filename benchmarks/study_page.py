@@ -1,22 +1,35 @@
 """The tables of docs/study.md and of the README, from the recorded cells of the study."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from sim.figures import accepted_lengths, decoding_costs, decoding_times
+from benchmarks.equal import SETTINGS, load_equal
+from sim.calibration import MISSED
+from sim.figures import accepted_lengths, decoding_costs, decoding_times, gain_shares
 from sim.figures_decoding import rule_names
 
-__all__ = ["load_study", "quality_table", "readme_table", "time_table", "write_documents"]
+__all__ = [
+    "equal_table",
+    "lengths_table",
+    "load_study",
+    "quality_table",
+    "readme_table",
+    "shares_table",
+    "study_tables",
+    "time_table",
+    "write_documents",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "benchmarks/results/study.json"
 
 
 def load_study(part: str) -> pd.DataFrame:
-    """The recorded runs of one part of the study, "quality" or "time"; one row per run."""
+    """The recorded runs of one part of the study (benchmarks.study.PARTS); one row per run."""
     cells = json.loads(RECORDED.read_text(encoding="utf-8"))["cells"]
     return pd.DataFrame([cell for cell in cells if cell["part"] == part])
 
@@ -77,17 +90,99 @@ def readme_table(draft: str = "smollm2-skip3", draft_tokens: int = 20) -> str:
     return _markdown(head, rows)
 
 
+def shares_table() -> str:
+    """Acceptance and share of the possible gain at equal divergence, rules by pair and setting."""
+    rows = load_equal()
+    places = list(rows.groupby(["settings", "draft"], sort=False).groups)
+    order = rows.groupby("rule", sort=False)["share"].mean().sort_values(ascending=False).index
+    lines = []
+    for rule in order:
+        found = rows[rows["rule"] == rule].set_index(["settings", "draft"])
+        cells = [_share(found.loc[place]) if place in found.index else "–" for place in places]
+        lines.append((rule, *cells))
+    head = ("rule", *(f"{_short(draft)}, {settings.split()[0]}" for settings, draft in places))
+    return _markdown(head, lines)
+
+
+def _share(row: Any) -> str:
+    """`.831 (93 %)`, with a star where the rule does not come as near to the verifier."""
+    share = "" if pd.isna(row["share"]) else f" ({round(100 * row['share'])} %)"
+    star = "*" if row["status"] == MISSED else ""
+    return f"{row['acceptance']:.3f}{share}{star}"
+
+
+def equal_table() -> str:
+    """Every rule at equal divergence: its parameter, and what it realises on the trace."""
+    head = (
+        "pair", "settings", "rule", "parameter", "acceptance", "gain over sps", "of the possible",
+        "JS", "KL", "TV",
+    )  # fmt: skip
+    rows = load_equal()
+    strict = rows[rows["rule"] == "sps"].set_index(["draft", "settings"])["acceptance"]
+    return _markdown(head, [_equal_row(row, strict) for _, row in rows.iterrows()])
+
+
+def _equal_row(row: Any, strict: pd.Series) -> tuple[Any, ...]:
+    parameters = ", ".join(f"{name}={value:.4g}" for name, value in row["parameters"].items())
+    star = "*" if row["status"] == MISSED else ""
+    return (
+        row["draft"], row["settings"], row["rule"] + star, parameters or "–",
+        _with_error(row, "acceptance", 3),
+        f"{row['acceptance'] - strict[row['draft'], row['settings']]:+.3f}",
+        "–" if pd.isna(row["share"]) else f"{round(100 * row['share'])} %",
+        f"{row['js']:.4f}",
+        "∞" if math.isinf(row["kl_output_verifier"]) else f"{row['kl_output_verifier']:.3f}",
+        f"{row['tv']:.3f}",
+    )  # fmt: skip
+
+
+def lengths_table(settings: str) -> str:
+    """Accepted lengths of the calibrated rules in decoding, rules by pair and draft length."""
+    runs, equal = load_study("equal"), load_equal()
+    runs = runs[runs["settings"] == settings]
+    places = sorted(set(zip(runs["draft"], runs["draft_tokens"])))
+    order = runs.groupby("rule")["accepted_length"].mean().sort_values(ascending=False).index
+    far = equal[(equal["status"] == MISSED) & (equal["settings"] == settings)]
+    stars = dict.fromkeys(zip(far["rule"], far["draft"]), "*")
+    cells = {
+        (run["rule"], run["draft"], run["draft_tokens"]): _with_error(run, "accepted_length", 1)
+        + stars.get((run["rule"], run["draft"]), "")
+        for _, run in runs.iterrows()
+    }
+    lines = [(rule, *(cells[rule, draft, m] for draft, m in places)) for rule in order]
+    head = ("rule", *(f"{_short(draft)}, m={m}" for draft, m in places))
+    return _markdown(head, lines)
+
+
+def _short(draft: str) -> str:
+    return draft.removeprefix("smollm2-")
+
+
+def study_tables() -> dict[str, str]:
+    """The tables of docs/study.md by the name of their place."""
+    plain, truncated = SETTINGS
+    return {
+        "shares": shares_table(),
+        "lengths at T=1": lengths_table(plain),
+        "lengths under truncation": lengths_table(truncated),
+        "quality": quality_table(),
+        "time": time_table(),
+        "equal": equal_table(),
+    }
+
+
 def write_documents() -> None:
     """Put the tables between their markers, and draw the pictures."""
     quality, time = load_study("quality"), load_study("time")
-    _replace(ROOT / "docs/study.md", "quality", quality_table())
-    _replace(ROOT / "docs/study.md", "time", time_table())
+    for name, table in study_tables().items():
+        _replace(ROOT / "docs/study.md", name, table)
     _replace(ROOT / "README.md", "decoding", readme_table())
     images = ROOT / "docs/images"
     for name, figure in {
         "study-lengths": accepted_lengths(quality),
         "study-costs": decoding_costs(quality, 5),
         "study-times": decoding_times(time),
+        "study-equal": gain_shares(load_equal()),
     }.items():
         figure.savefig(images / f"{name}.png", dpi=100)
 

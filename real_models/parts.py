@@ -20,7 +20,7 @@ from sim.grid import Setting
 from sim.tradeoff import MEASURES, Tradeoff
 from theory import CorpusFrontier, Pair
 
-__all__ = ["Part", "Resources", "make_parts", "measure_part", "trace_digest"]
+__all__ = ["Part", "Resources", "make_parts", "measure_part", "prepared_pairs", "trace_digest"]
 
 # float64 arrays alive at once, for a read batch [rows, V] (distributions before and after filters,
 # and what the filters sort) and for a batch of rules [rows, tokens in the support].
@@ -91,7 +91,7 @@ def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     entry = part.chunk.entry
     tradeoff = Tradeoff(settings, "", part.sampling.label, part.chunk.header.vocabulary)
     corpus, pieces = CorpusFrontier("kl"), []
-    for pair in _pairs(part):
+    for pair in prepared_pairs(part):
         measured = tradeoff.measure(pair)
         # [measures, settings, R] → [R, settings, measures]
         pieces.append(np.stack([measured[name] for name in MEASURES]).transpose(2, 1, 0))
@@ -110,7 +110,7 @@ def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     }
 
 
-def _pairs(part: Part) -> Iterator[Pair]:
+def prepared_pairs(part: Part) -> Iterator[Pair]:
     """The positions of a part in order, as prepared pairs of bounded size."""
     for rows in _rows(part):
         support = int(((rows["p"] > 0) | (rows["q"] > 0)).sum(-1).max())

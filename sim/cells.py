@@ -1,6 +1,6 @@
 """The cells of a synthetic sweep: one source of rows and one group of rules each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from sim.pairs import Family, generators
 from sim.tradeoff import Tradeoff
 from theory.pair import Pair
 
-__all__ = ["Source", "make_cells", "make_sources", "run_cell"]
+__all__ = ["Source", "make_cells", "make_sources", "prepared_batches", "run_cell"]
 
 _BATCH_ENTRIES = 2**16  # rows × tokens measured at once: larger temporaries leave the cache
 
@@ -60,19 +60,25 @@ def make_cells(
     return cells
 
 
-def run_cell(source: Source, settings: tuple[Setting, ...], with_frontier: bool) -> Frames:
-    """Measure the settings on the rows of the source; {"table": …} and once {"frontier": …}.
-
-    Pure: the rows depend on the source alone, so every cell of a source sees the same ones.
-    """
-    tradeoff = Tradeoff(settings, source.family.name, source.family.label, source.vocab)
+def prepared_batches(source: Source) -> Iterator[Pair]:
+    """The rows of a source as prepared pairs of bounded size, the same ones every time."""
     size = max(1, _BATCH_ENTRIES // source.vocab)
     starts = range(0, source.rows, size)
     entropy, spawn_key = source.seed
     sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
     for start, rng in zip(starts, generators(sequence, len(starts))):
         batch = source.family.sample(min(size, source.rows - start), source.vocab, rng)
-        tradeoff.add(Pair.prepare(batch.p, batch.q, p_raw=batch.p_raw, q_raw=batch.q_raw))
+        yield Pair.prepare(batch.p, batch.q, p_raw=batch.p_raw, q_raw=batch.q_raw)
+
+
+def run_cell(source: Source, settings: tuple[Setting, ...], with_frontier: bool) -> Frames:
+    """Measure the settings on the rows of the source; {"table": …} and once {"frontier": …}.
+
+    Pure: the rows depend on the source alone, so every cell of a source sees the same ones.
+    """
+    tradeoff = Tradeoff(settings, source.family.name, source.family.label, source.vocab)
+    for pair in prepared_batches(source):
+        tradeoff.add(pair)
     frames = {"table": tradeoff.rows()}
     if with_frontier:
         frames["frontier"] = tradeoff.frontier()

@@ -14,6 +14,7 @@ from sim.figures_closed_form import (
 )
 from sim.figures_coupling import accepted_length, coupling_table, overlap, yin_plane
 from sim.figures_decoding import accepted_lengths, decoding_costs, decoding_times
+from sim.figures_equal import gain_shares
 from sim.figures_frontier import clip_picture, corpus_frontier, every_divergence
 from sim.figures_optimum import certainty, gamma_curves, output_path, simplex_ball
 from sim.figures_reach import capped_simplex, certified_curves, certified_rows
@@ -40,6 +41,7 @@ __all__ = [
     "decoding_times",
     "entropy_by_acceptance",
     "every_divergence",
+    "gain_shares",
     "gamma_curves",
     "gaps",
     "output_path",

@@ -21,8 +21,9 @@ class Setting:
     parameter: str = ""
     value: float = 0.0
 
-    def build(self) -> Any:
-        """The rule itself. Raises ValueError for a value that the rule refuses.
+    @property
+    def parameters(self) -> dict[str, float]:
+        """What `make_rule` takes beside the name.
 
         The two thresholds of `typical` move together, α = √ε, as its authors recommend; all other
         parameters than the one that varies have their defaults.
@@ -30,7 +31,11 @@ class Setting:
         parameters = {self.parameter: self.value} if self.parameter else {}
         if self.rule == "typical" and self.value >= 0:
             parameters["alpha"] = sqrt(self.value)
-        return make_rule(self.rule, **parameters)
+        return parameters
+
+    def build(self) -> Any:
+        """The rule itself. Raises ValueError for a value that the rule refuses."""
+        return make_rule(self.rule, **self.parameters)
 
 
 def _spaced(values: Iterable[float]) -> tuple[float, ...]:

@@ -16,10 +16,19 @@ from theory.arrays import quotient, to_numpy
 from theory.divergences import several_divergences
 from theory.frontier import CorpusFrontier
 
-__all__ = ["COLUMNS", "DRAFT_LENGTHS", "KEYS", "MEANS", "MEASURES", "Tradeoff", "measure_batch"]
+__all__ = [
+    "COLUMNS",
+    "DIVERGENCE_OF",
+    "DRAFT_LENGTHS",
+    "KEYS",
+    "MEANS",
+    "MEASURES",
+    "Tradeoff",
+    "measure_batch",
+]
 
 KEYS: tuple[str, ...] = ("source", "pair", "vocab", "positions", "rule", "parameter", "value")
-_DIVERGENCES: dict[str, str] = {
+DIVERGENCE_OF: dict[str, str] = {
     "kl_output_verifier": "kl",
     "kl_verifier_output": "reverse_kl",
     "tv": "total_variation",
@@ -27,9 +36,10 @@ _DIVERGENCES: dict[str, str] = {
     "hellinger2": "squared_hellinger",
     "js": "jensen_shannon",
 }
+"""Columns that hold a divergence of the output h from the verifier q, and the name theory has."""
 MEASURES: tuple[str, ...] = (
     "acceptance",
-    *_DIVERGENCES,
+    *DIVERGENCE_OF,
     "max_ratio",
     "entropy_output",
     "entropy_verifier",
@@ -76,8 +86,8 @@ def measure_batch(pair: Any, rules: Sequence[Any]) -> dict[str, np.ndarray]:
 def _measure_output(pair: Any, output: Any) -> dict[str, np.ndarray]:
     """What does not depend on how the law came about: all measures but the acceptance."""
     xp = pair.xp
-    divergences = several_divergences(_DIVERGENCES.values(), output, pair.q, validate=False)
-    measured = dict(zip(_DIVERGENCES, divergences)) | {
+    divergences = several_divergences(DIVERGENCE_OF.values(), output, pair.q, validate=False)
+    measured = dict(zip(DIVERGENCE_OF, divergences)) | {
         "max_ratio": _max_ratio(xp, output, pair.q),
         "entropy_output": _entropy(xp, output),
         "entropy_verifier": pair.verifier_entropy,

@@ -2,14 +2,15 @@
 
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import theory
+from benchmarks.equal import LEVEL, PAIRS, SETTINGS, load_equal
 from benchmarks.study import CELLS, Cell
-from benchmarks.study_page import quality_table, readme_table, time_table
+from benchmarks.study_page import readme_table, study_tables
+from sim.calibration import MISSED
 from theory.claims import ledger_page, ledger_table
 from theory.ledger import load_claims
 
@@ -59,19 +60,28 @@ def test_every_link_of_the_readme_leads_somewhere(target):
 
 def test_the_study_is_the_recorded_one():
     study = (ROOT / "docs/study.md").read_text(encoding="utf-8")
-    assert _between(study, "quality") == quality_table()
-    assert _between(study, "time") == time_table()
+    tables = study_tables()
+    assert set(re.findall(r"<!-- end of (.*?) -->", study)) == set(tables)
+    for name, table in tables.items():
+        assert _between(study, name) == table, name
     assert _between(README, "decoding") == readme_table()
 
 
 def test_the_study_is_complete():
     recorded = json.loads((ROOT / "benchmarks/results/study.json").read_text(encoding="utf-8"))
-    names = [
-        Cell(**{**{f.name: cell[f.name] for f in fields(Cell)},
-                "parameters": tuple(cell["parameters"].items())}).name
-        for cell in recorded["cells"]
-    ]  # fmt: skip
+    names = [Cell.of(cell).name for cell in recorded["cells"]]
     assert names == [cell.name for cell in CELLS]
+
+
+def test_every_rule_is_calibrated_for_every_pair_and_setting():
+    rows = load_equal()
+    assert len(rows) == len(theory.RULES) * len(PAIRS) * len(SETTINGS)
+    for (draft, settings), found in rows.groupby(["draft", "settings"]):
+        assert set(found["rule"]) == set(theory.RULES), (draft, settings)
+        assert (found["acceptance"] <= found["best_acceptance"] + 1e-6).all()
+    kept = rows[rows["status"] != MISSED]
+    assert (kept["js"] <= LEVEL * (1 + 1e-9)).all()
+    assert (rows.loc[rows["status"] == MISSED, "js"] > LEVEL).all()
 
 
 def test_the_speed_table_is_the_recorded_benchmark():

@@ -45,6 +45,21 @@ def decoding_runs():
     return pd.DataFrame(rows)
 
 
+def equal_rows():
+    """Rules at equal divergence on two drafts; one cannot come near, one leaks."""
+    shares = {"sps": np.nan, "mentored": 0.95, "ears": 0.8, "target_only": -0.6, "typical": 0.9}
+    rows = [
+        {
+            "draft": draft, "settings": "T=1", "rule": rule, "share": share,
+            "status": "missed" if rule == "typical" else "met",
+            "kl_output_verifier": np.inf if rule == "ears" else 0.1,
+            "js": 0.05 if rule == "typical" else 0.02,
+        }
+        for draft, (rule, share) in product(("near", "far"), shares.items())
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 def drawn(results):
     """Every figure function, called as a notebook calls it."""
     table, frontier = results
@@ -68,6 +83,7 @@ def drawn(results):
         "coupling_table": lambda: figures.coupling_table(P, Q),
         "entropy_by_acceptance": lambda: figures.entropy_by_acceptance(table, RULES[1:3]),
         "every_divergence": lambda: figures.every_divergence(P, Q, some),
+        "gain_shares": lambda: figures.gain_shares(equal_rows()),
         "gamma_curves": lambda: figures.gamma_curves(0.1),
         "gaps": lambda: figures.gaps(table, frontier),
         "output_path": lambda: figures.output_path(P, Q, 0.6),
@@ -131,6 +147,16 @@ def test_titles_tell_what_is_drawn():
     assert "0.2847" in finding(figures.overspending_map())
     assert "1.2564" in finding(figures.overspending_envelope([0.5]))
     assert "everywhere" in finding(figures.closed_form(1.5))
+    shares = figures.gain_shares(equal_rows())
+    assert "JS of 0.02 nats, mentored take 95 to 95 %" in finding(shares)
+    assert "target_only can accept less than sps" in finding(shares)
+
+
+def test_rules_that_leak_are_marked_and_those_that_stay_far_stand_below():
+    (panel,) = figures.gain_shares(equal_rows()).axes
+    names = [label.get_text() for label in panel.get_yticklabels()]
+    assert names == ["typical", "target_only", "ears (KL = ∞)", "mentored"]
+    assert "← −60, −60 %" in {text.get_text() for text in panel.texts}
 
 
 def test_yin_plane_sorts_rules_by_the_line():
@@ -201,6 +227,7 @@ BAD = {
     "drafts must lie in": lambda t: figures.reads([0], 10),
     "vocab must be": lambda t: figures.reads([1], 1),
     "no runs to draw": lambda t: figures.decoding_costs(decoding_runs(), 7),
+    "no share to draw": lambda t: figures.gain_shares(equal_rows().query("rule == 'sps'")),
     "every run needs a speed_up": lambda t: figures.decoding_times(
         decoding_runs().assign(speed_up=np.nan)
     ),

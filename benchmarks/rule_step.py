@@ -83,27 +83,38 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure every rule and write the figures; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_step", description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file of the figures")
+    parser.add_argument(
+        "--rules", nargs="+", choices=RULES, help="measure these again, keep others"
+    )
     options = parser.parse_args(arguments)
     runs = [
         (name, sampling, count)
         for count, sampling, name in product(LENGTHS, SETTINGS, RULES)
         if count == LENGTHS[0] or name in LONG_DRAFTS
     ]
+    kept = _kept(options.out, options.rules) if options.rules else {}
+    open_ = [run for run in runs if run not in kept]
     pair = load_pair(PAIR)
     measure_step(pair, middle_setting("sps"), *runs[0][1:])  # to warm up
+    for run in tqdm(open_, desc="rule step", unit="run", disable=None):
+        kept[run] = measure_step(pair, middle_setting(run[0]), *run[1:])
     document = {
         "device": f"CPU, {torch.get_num_threads()} threads",
         "versions": versions("torch", "transformers", "numpy"),
         "pair": PAIR,
-        "steps": [
-            measure_step(pair, middle_setting(name), sampling, count)
-            for name, sampling, count in tqdm(runs, desc="rule step", unit="run", disable=None)
-        ],
+        "steps": [kept[run] for run in runs],
     }
     text = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
     write_whole(options.out, lambda file: file.write(text))
-    print(f"{options.out}: {len(runs)} runs")
+    print(f"{options.out}: {len(open_)} of {len(runs)} runs measured")
     return 0
+
+
+def _kept(path: Path, rules: list[str]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The recorded steps of all other rules."""
+    steps = json.loads(path.read_text(encoding="utf-8"))["steps"]
+    named = {(step["rule"], step["settings"], step["draft_tokens"]): step for step in steps}
+    return {run: step for run, step in named.items() if run[0] not in rules}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.equal import SETTINGS, load_equal
+from benchmarks.rule_step import step_table
 from sim.calibration import MISSED
 from sim.figures import accepted_lengths, decoding_costs, decoding_times, gain_shares
 from sim.figures_decoding import rule_names
@@ -18,6 +19,7 @@ __all__ = [
     "load_study",
     "quality_table",
     "readme_table",
+    "rule_step_table",
     "shares_table",
     "study_tables",
     "time_table",
@@ -154,6 +156,17 @@ def lengths_table(settings: str) -> str:
     return _markdown(head, lines)
 
 
+def rule_step_table() -> str:
+    """What the rule's step takes of the verifier's time, in per cent: rules by draft length."""
+    steps = step_table()
+    head = ("rule", *(f"m={m}, {settings.split()[0]}" for m, settings in steps.columns))
+    rows = [
+        (rule, *("–" if math.isnan(percent) else f"{percent:.1f} %" for percent in row))
+        for rule, row in zip(steps.index, steps.to_numpy())
+    ]
+    return _markdown(head, rows)
+
+
 def _short(draft: str) -> str:
     return draft.removeprefix("smollm2-")
 
@@ -167,6 +180,7 @@ def study_tables() -> dict[str, str]:
         "lengths under truncation": lengths_table(truncated),
         "quality": quality_table(),
         "time": time_table(),
+        "rule step": rule_step_table(),
         "equal": equal_table(),
     }
 

@@ -246,6 +246,15 @@ def take_rows(xp: Any, values: Array, index: Array) -> Array:
     return xp.take_along_axis(values, index, axis=-1)
 
 
+def kth_largest(xp: Any, rows: Array, rank: int) -> Array:
+    """Return the ``rank``-th largest entry ``[R]`` of each row, 1 ≤ rank ≤ K, without a sort."""
+    if array_api_compat.is_numpy_namespace(xp):
+        return np.partition(rows, rows.shape[-1] - rank, axis=-1)[:, -rank]
+    if array_api_compat.is_torch_namespace(xp):
+        return rows.topk(rank, dim=-1).values[:, -1]
+    return xp.sort(rows, axis=-1, descending=True)[:, rank - 1]
+
+
 def search_rows(
     xp: Any, ordered: Array, keys: Array, side: Literal["left", "right"] = "left"
 ) -> Array:

@@ -22,6 +22,7 @@ from theory.arrays import (
     compact,
     device_of,
     is_lazy,
+    kth_largest,
     namespace,
     ratio_of,
     scatter_rows,
@@ -221,6 +222,8 @@ class Pair:
         """Return the ``rank``-th largest verifier probability of each row (0 beyond the row)."""
         if rank > self.q.shape[-1]:
             return self.xp.zeros_like(self.verifier_max)
+        if not self.is_sorted:  # a decoder's rows are asked once, a table's rows by many rules
+            return kth_largest(self.xp, self.q, rank)
         return self.verifier_descending[:, rank - 1]
 
     @cached_property

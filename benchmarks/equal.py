@@ -22,8 +22,9 @@ import pandas as pd
 from tqdm import tqdm
 
 from real_models.distributions import SamplingSettings
-from real_models.files import write_whole
+from real_models.files import write_json
 from real_models.headlines import jsonable
+from real_models.measure import DEFAULT_SETTINGS
 from real_models.parts import Resources, trace_digest
 from real_models.trace import Trace, open_trace
 from real_models.trace_corpus import trace_corpus
@@ -37,7 +38,7 @@ __all__ = ["CALIBRATED", "LEVEL", "PAIRS", "SETTINGS", "calibrated_rows", "load_
 
 CALIBRATED = Path(__file__).with_name("results") / "calibrated.json"
 PAIRS = ("smollm2-skip1", "smollm2-skip3", "smollm2-skip5")
-SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
+SETTINGS = DEFAULT_SETTINGS
 LEVEL = 0.02
 # Every other value: at T = 1 a value costs a second for each pair, and the crossing is refined.
 _GRID = {rule: values[::2] for rule, values in DEFAULT_GRID.items()}
@@ -105,8 +106,7 @@ def _keep(rows: list[dict[str, Any]], digest: str) -> None:
         "traces": dict(sorted(traces.items())),
         "rows": sorted([*others, *rows], key=lambda row: order[row["draft"], row["settings"]]),
     }
-    text = json.dumps(jsonable(document), indent=1, ensure_ascii=False) + "\n"
-    write_whole(CALIBRATED, lambda file: file.write(text.encode()))
+    write_json(CALIBRATED, jsonable(document))
 
 
 if __name__ == "__main__":

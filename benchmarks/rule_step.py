@@ -1,6 +1,6 @@
 """What the rule's step of a decoding round takes beside the verifier's pass, for every rule.
 
-    python -m benchmarks.rule_step     # ten minutes on two cores; the table of docs/study.md
+    python -m benchmarks.rule_step     # fifteen minutes on two cores; the table of docs/study.md
 
 One text after another, SmolLM2 without three of its layers as draft, every rule at the middle of
 its default values. Short drafts at T = 1 are the hardest case: the verifier's pass is short, and no
@@ -20,7 +20,8 @@ from tqdm import tqdm
 
 from real_models.decoding import decode
 from real_models.distributions import SamplingSettings
-from real_models.files import write_whole
+from real_models.files import write_json
+from real_models.measure import DEFAULT_SETTINGS
 from real_models.models import ModelPair, load_pair
 from real_models.prompts import read_prompts
 from sim.grid import DEFAULT_GRID, Setting
@@ -31,7 +32,7 @@ __all__ = ["main", "measure_step", "middle_setting", "step_table"]
 
 RESULTS = Path(__file__).with_name("results") / "rule_step.json"
 PAIR = "smollm2-skip3"
-SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
+SETTINGS = DEFAULT_SETTINGS
 LENGTHS = (5, 20)
 LONG_DRAFTS = ("sps", "cactus", "mentored", "frontier")  # what also runs with the longer drafts
 PROMPTS, NEW_TOKENS = 3, 32
@@ -104,8 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
         "pair": PAIR,
         "steps": [kept[run] for run in runs],
     }
-    text = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-    write_whole(options.out, lambda file: file.write(text))
+    write_json(options.out, document)
     print(f"{options.out}: {len(open_)} of {len(runs)} runs measured")
     return 0
 

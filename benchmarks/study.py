@@ -28,7 +28,7 @@ from real_models.decode_metrics import summary
 from real_models.decoding import decode, model_drafter, prompt_lookup
 from real_models.distributions import SamplingSettings
 from real_models.drafters import parse_lookup
-from real_models.files import write_whole
+from real_models.files import write_json
 from real_models.headlines import jsonable
 from real_models.models import ModelPair, load_pair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
@@ -161,8 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     for cell in tqdm(chosen, desc="study", unit="cell", disable=None):
         path = options.cells / f"{cell.name}.json"
         if not path.is_file():
-            document = json.dumps(jsonable(run_cell(cell)), indent=1, ensure_ascii=False).encode()
-            write_whole(path, lambda file, document=document: file.write(document))
+            write_json(path, jsonable(run_cell(cell)))
     _collect(options.cells)
     return 0
 
@@ -184,8 +183,7 @@ def _collect(folder: Path) -> None:
         "versions": versions("torch", "transformers"),
         "cells": cells,
     }
-    text = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-    write_whole(RESULTS, lambda file: file.write(text))
+    write_json(RESULTS, document)
     print(f"{RESULTS}: {len(cells)} of {len(CELLS)} cells")
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from real_models.distributions import SamplingSettings
-from real_models.errors import UserError
 from real_models.loading import resolve_device
-from real_models.measure import DEFAULT_SETTINGS, parse_bytes
+from real_models.measure import DEFAULT_SETTINGS, open_recording, parse_bytes, parse_samplings
 from real_models.parts import Resources
-from real_models.trace import Trace, open_trace
+from real_models.trace import Trace
 from real_models.trace_corpus import trace_corpus
 from sim.calibrate import Wanted, add_options, calibrated, tell, wanted
 from sim.commandline import Parser, run_command
@@ -74,14 +73,10 @@ def _parser() -> Parser:
 def _plan(options: argparse.Namespace) -> Plan:
     """Check every argument and the whole trace, its digests included."""
     asked = wanted(options)
-    samplings = tuple(SamplingSettings.parse(text) for text in options.settings)
-    if len(set(samplings)) < len(samplings):
-        raise UserError("--settings: a sampling setting was given twice")
+    samplings = parse_samplings(options.settings)
     keep = parse_bytes(options.memory_limit)
     device = resolve_device(options.device)
-    trace = open_trace(options.trace)
-    if not trace.chunks:
-        raise UserError(f"{options.trace} holds no finished prompt yet")
+    trace = open_recording(options.trace)
     return Plan(trace, samplings, asked, Resources(str(device), min(keep, 1 << 30)), keep)
 
 

@@ -1,12 +1,13 @@
 """Files that are either whole or absent: digests, synced writes, renames into place."""
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-__all__ = ["sha256_file", "sync_folder", "write_whole"]
+__all__ = ["sha256_file", "sync_folder", "write_json", "write_whole"]
 
 
 def sha256_file(path: Path) -> str:
@@ -32,6 +33,12 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object], tag: str = "par
     finally:
         work.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a document of plain values as JSON that a diff can be read of, whole or not at all."""
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def sync_folder(folder: Path) -> None:

@@ -35,7 +35,7 @@ from sim.manifest import code_digest, make_manifest, versions
 from sim.outputs import write_outputs
 from theory import RULES
 
-__all__ = ["DEFAULT_SETTINGS", "main"]
+__all__ = ["DEFAULT_SETTINGS", "main", "open_recording", "parse_bytes", "parse_samplings"]
 
 DEFAULT_SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
 _ROOMS = ("theory", "sim", "real_models")
@@ -76,6 +76,22 @@ def parse_bytes(text: str) -> int:
     return int(size)
 
 
+def parse_samplings(texts: Sequence[str]) -> tuple[SamplingSettings, ...]:
+    """The settings of `--settings`; ValueError for one that is bad, or there twice."""
+    samplings = tuple(SamplingSettings.parse(text) for text in texts)
+    if len(set(samplings)) < len(samplings):
+        raise UserError("--settings: a sampling setting was given twice")
+    return samplings
+
+
+def open_recording(folder: Path) -> Trace:
+    """A trace with its digests checked; UserError where no prompt of it is finished."""
+    trace = open_trace(folder)
+    if not trace.chunks:
+        raise UserError(f"{folder} holds no finished prompt yet")
+    return trace
+
+
 def _parser() -> Parser:
     example = _EXAMPLE.format(rules=", ".join(RULES))
     parser = Parser("real_models.measure", description=__doc__, epilog=example)
@@ -105,15 +121,11 @@ def _plan(options: argparse.Namespace) -> Plan:
         raise UserError("--jobs must not be 0; -1 is all cores")
     check_backend(options.backend, options.scheduler)
     chosen = parse_settings(options.rules, options.values)
-    samplings = tuple(SamplingSettings.parse(text) for text in options.settings)
-    if len(set(samplings)) < len(samplings):
-        raise UserError("--settings: a sampling setting was given twice")
+    samplings = parse_samplings(options.settings)
     device = resolve_device(options.device)
     limit = parse_bytes(options.memory_limit or ("1GiB" if device.type == "cpu" else "8GiB"))
     resources = Resources(str(device), limit)
-    trace = open_trace(options.trace)
-    if not trace.chunks:
-        raise UserError(f"{options.trace} holds no finished prompt yet")
+    trace = open_recording(options.trace)
     if options.resume:
         _check_owner(options.out, trace)
     options.out.mkdir(parents=True, exist_ok=True)

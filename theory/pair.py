@@ -223,7 +223,7 @@ class Pair:
         if rank > self.q.shape[-1]:
             return self.xp.zeros_like(self.verifier_max)
         if not self.is_sorted:  # a decoder's rows are asked once, a table's rows by many rules
-            return kth_largest(self.xp, self.q, rank)
+            return self.cached(("rank", rank), lambda: kth_largest(self.xp, self.q, rank))
         return self.verifier_descending[:, rank - 1]
 
     @cached_property

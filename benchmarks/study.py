@@ -40,8 +40,6 @@ __all__ = ["CELLS", "Cell", "main", "run_cell"]
 RESULTS = Path(__file__).with_name("results") / "study.json"
 EDITING = DEFAULT_PROMPTS.with_name("editing.jsonl")
 LENGTHS = (5, 10, 20)
-# The paper's draft length everywhere; shorter drafts, where rules differ less, on one pair.
-EQUAL_LENGTHS = {"smollm2-skip1": (20,), "smollm2-skip3": (5, 20), "smollm2-skip5": (20,)}
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sps", {}),
     ("typical", {}),
@@ -107,7 +105,7 @@ def _equal_cells() -> Iterator[Cell]:
     """Every calibrated rule of every pair and setting, the longest drafts first."""
     rows = json.loads(CALIBRATED.read_text(encoding="utf-8"))["rows"]
     for m, settings, row in product(reversed(LENGTHS), reversed(SETTINGS), rows):
-        if row["settings"] == settings and m in EQUAL_LENGTHS[row["draft"]]:
+        if row["settings"] == settings:
             chosen = tuple(row["parameters"].items())
             yield Cell("equal", row["draft"], "default", settings, row["rule"], chosen, m, 24, 10)
 
@@ -152,12 +150,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.study", description=__doc__)
     parser.add_argument("--cells", type=Path, default=Path("results/study"), help="finished cells")
     parser.add_argument("--part", choices=PARTS, help="one part only")
+    parser.add_argument("--missing", action="store_true", help="only cells that the table lacks")
     parser.add_argument("--threads", type=int, help="of the forward passes (default: PyTorch's)")
     options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
     options.cells.mkdir(parents=True, exist_ok=True)
-    chosen = [cell for cell in CELLS if options.part in (None, cell.part)]
+    have = _recorded() if options.missing else {}
+    chosen = [c for c in CELLS if options.part in (None, c.part) and c.name not in have]
     for cell in tqdm(chosen, desc="study", unit="cell", disable=None):
         path = options.cells / f"{cell.name}.json"
         if not path.is_file():

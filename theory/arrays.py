@@ -217,6 +217,8 @@ def normalised_or(xp: Any, residual: Array, fallback: Array) -> Array:
     peak = xp.max(residual, axis=-1, keepdims=True)
     scaled = residual / xp.where(peak > 0, peak, 1.0)
     total = xp.sum(scaled, axis=-1, keepdims=True)
+    if not is_lazy(peak) and bool(xp.all(peak > 0)):
+        return scaled / total
     return xp.where(peak > 0, scaled / xp.where(peak > 0, total, 1.0), fallback)
 
 

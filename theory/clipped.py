@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from theory.arrays import UNIT, Array, namespace, quiet, search_rows, take_rows
+from theory.arrays import UNIT, Array, is_lazy, namespace, quiet, search_rows, take_rows
 from theory.bracket import Bracket, descend
 from theory.law import OneStep
 from theory.pair import Pair, RatioOrder, running_sums, suffix_sums
@@ -177,7 +177,10 @@ def clipped(p: Array, lifted: Array, above: Array, below: Array, share: Array) -
     """
     xp = namespace(p)
     inside = xp.minimum(xp.maximum(p, below * lifted), above * lifted)
-    return xp.where((lifted == 0) & (p > 0), p * xp.clip(share, 0.0, 1.0), inside)
+    outside = (lifted == 0) & (p > 0)
+    if not is_lazy(p) and not bool(xp.any(outside)):
+        return inside
+    return xp.where(outside, p * xp.clip(share, 0.0, 1.0), inside)
 
 
 def clipped_law(pair: Pair, level: Array, kind: Divergence, *, on_support: bool = False) -> OneStep:

@@ -1,10 +1,11 @@
 r"""The clipped law of a long row without sorting it.
 
 A point clip(p, bq, aq) of the frontier is decided by the tokens whose ratio p/q lies near one of
-its two factors; of all others only sums count. So tokens of like ratio are merged: a row of a few
-hundred merged tokens locates both factors, and a second row, in which only the tokens near them
-stand alone, has the same frontier as the whole row as long as no factor falls inside a merged
-token. That is checked, and where it fails the row is sorted after all.
+its two factors; of all others only sums count. So tokens of like ratio are merged: their sums
+locate both factors to a group, and a row in which only the tokens near them stand alone has the
+same frontier as the whole row as long as no factor falls inside a merged token. That is checked,
+and where it fails the row is sorted after all. The sums alone tell of most tokens that are kept
+whole that they are.
 
 It costs a few passes over the vocabulary, where a sort and its running sums cost many; the decoder,
 which asks for one law of one row at a time, waits for it.
@@ -12,13 +13,15 @@ which asks for one law of one row at a time, waits for it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from theory.arrays import UNIT, Array, quiet, ratio_of
-from theory.bracket import Bracket, descend, narrowed
+from theory.arrays import UNIT, Array, quiet, ratio_of, take_rows
+from theory.bracket import descend, narrowed
 from theory.clipped import ClippedFamily, clipped, clipped_law
 from theory.pair import Pair, RatioOrder
 from theory.summand import Divergence
@@ -30,6 +33,10 @@ REACH = 24 * PER_OCTAVE  # groups on either side of p = q; the outermost hold ev
 OUTSIDE = 2 * REACH  # the group of the tokens with q = 0 < p
 SHIFT = 52 - DIGITS  # behind the exponent and the first digits of a float64
 FIRST = (int(np.float64(UNIT).view(np.int64)) >> SHIFT) - REACH
+# The ratio at which each group starts; the outermost take in everything beyond.
+EDGES = ((np.arange(OUTSIDE + 1) + FIRST) << SHIFT).view(np.float64)
+EDGES[[0, OUTSIDE]] = 0.0, math.inf
+NEAR = 0.05  # how close to a solution a guess is believed to be, as a share of its bracket
 
 Span = tuple[int, int]  # groups from the first to the last, exclusive
 
@@ -41,9 +48,9 @@ def clipped_target(
 
     It is the output of :func:`theory.clipped.clipped_law`, to rounding.
     """
-    rows = None if pair.is_sorted else _merged_targets(pair, level, kind, on_support)
-    if rows is not None:
-        return rows
+    rows = [row.target(on_support) for row in _merged_rows(pair, level, kind)]
+    if rows and all(row is not None for row in rows):
+        return rows[0][None] if len(rows) == 1 else np.stack(rows)
     levels = pair.xp.full_like(pair.total_variation, level)
     if pair.is_sorted:
         return clipped_law(pair, levels, kind, on_support=on_support).output
@@ -51,17 +58,38 @@ def clipped_target(
     return back(clipped_law(ordered, levels, kind, on_support=on_support).output)
 
 
-def _merged_targets(pair: Pair, level: float, kind: Divergence, on_support: bool) -> Any:
-    """Return the rows by merging, or None where sorting is as fast, or has to be."""
-    worth = isinstance(pair.p, np.ndarray) and pair.p.shape[-1] >= WORTH_MERGING
-    if not worth or len(pair.p) == 0:
-        return None
-    rows = []
-    for p, q in zip(pair.p, pair.q):
-        rows.append(Merged.of(p, q, kind).target(level, on_support))
-        if rows[-1] is None:
-            return None
-    return rows[0][None] if len(rows) == 1 else np.stack(rows)
+def surely_kept(pair: Pair, candidate: Array, level: float, kind: Divergence) -> bool:
+    """Return whether each row of merged tokens shows that p ≤ aq at its candidate ``[R]``.
+
+    Then the target is at least p there. False says nothing: it holds where rows are not merged.
+    """
+    rows = _merged_rows(pair, level, kind)
+    if not rows:
+        return False
+    p, q = (take_rows(pair.xp, side, candidate[:, None])[:, 0] for side in (pair.p, pair.q))
+    least = np.array([row.place.above for row in rows])
+    return bool(np.all((q > 0) & (ratio_of(np, p, q) <= least)))
+
+
+def _merged_rows(pair: Pair, level: float, kind: Divergence) -> list[Merged]:
+    """Return the rows, merged, or none where sorting is as fast."""
+    short = pair.p.shape[-1] < WORTH_MERGING
+    if short or pair.is_sorted or not isinstance(pair.p, np.ndarray):
+        return []
+    rows: list[Merged] = pair.cached(
+        ("merged", kind, level),
+        lambda: [Merged.of(p, q, kind, level) for p, q in zip(pair.p, pair.q)],
+    )
+    return rows
+
+
+class Located(NamedTuple):
+    """Where the frontier of a row meets a level, to a group."""
+
+    above: float  # a lower bound of a, in units of UNIT
+    masses: Any  # [1, J], rejected masses around the solution
+    near_a: Span
+    near_b: Span
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,49 +97,82 @@ class Merged:
     """One row ``[K]`` in groups of like ratio, ascending; group REACH starts at p = q."""
 
     kind: Divergence
+    level: float
     group: Any
     tokens: tuple[Any, Any, Any]  # p, q and q f̃(p/q) of each token
     sums: tuple[Any, Any, Any]  # the same of each group
 
     @classmethod
     @quiet()
-    def of(cls, p: Any, q: Any, kind: Divergence) -> Merged:
+    def of(cls, p: Any, q: Any, kind: Divergence, level: float) -> Merged:
         """Group the tokens of a row."""
         group = _group_of(ratio_of(np, p, q))
         tokens = (p, q, kind.rough_term(p, q))
         p_in, q_in, cost_in = (np.bincount(group, values, OUTSIDE + 1) for values in tokens)
         # The groups are compared more often than counted, and short integers compare faster.
-        return cls(kind, group.astype(np.int16), tokens, (p_in, q_in, cost_in))
+        return cls(kind, level, group.astype(np.int16), tokens, (p_in, q_in, cost_in))
 
     @quiet()
-    def target(self, level: float, on_support: bool) -> Any:
-        """Return the row clip(p, bq, aq) at a level, or None where merging hides its factors."""
-        goal = np.array([[level]])
-        bracket, around, near_a, near_b = self._locate(goal, on_support)
-        family = self._apart(near_a, near_b)
+    def target(self, on_support: bool) -> Any:
+        """Return the row clip(p, bq, aq), or None where merging hides its factors."""
+        goal, place = np.array([[self.level]]), self.place
+        family = self._apart(place.near_a, place.near_b)
+        bracket = family.bracket(goal, on_support)
+        around = np.clip(place.masses, bracket.low, bracket.high)
         mass = descend(family.at, goal, narrowed(goal, bracket, around, family.at(around)))
         above, below = family.factors(mass)
         group_a, group_b = _group_of(np.concatenate([above[0], below[0]])).tolist()
-        if not (near_a[0] <= group_a < near_a[1] and near_b[0] <= group_b < near_b[1]):
+        (first_a, last_a), (first_b, last_b) = place.near_a, place.near_b
+        if not (first_a <= group_a < last_a and first_b <= group_b < last_b):
             return None
         p, q, _ = self.tokens
         return clipped(p, q / UNIT, above, below, 1.0 - mass / family.outside)[0]
 
-    def _locate(self, level: Any, on_support: bool) -> tuple[Bracket, Any, Span, Span]:
-        """Return the bracket of the row, masses near the solution, and the groups of a and b.
+    @cached_property
+    @quiet()
+    def place(self) -> Located:
+        """Where the level lies among the divergences with a at each edge between two groups.
 
-        A group is taken for one token here, which moves the solution by less than a group.
+        An edge cuts no group, so that the sums of the groups say exactly what is rejected with a
+        there, and what that costs the donors. The receivers' cost is convex in the mass that they
+        take: between two edges it lies below the chord. So the divergence found is never too small,
+        and a is at least the last edge that is within the level.
         """
-        filled = np.nonzero((self.sums[0] > 0) | (self.sums[1] > 0))[0]
-        family = _family(self.kind, *(values[filled] for values in self.sums))
-        bracket = family.bracket(level, on_support)
-        # Everything that can be rejected, and the masses at which a donor more is clipped.
-        steps = np.append(-family.rejected_at[0, family.receivers[0, 0] :], bracket.high[0])[None]
-        steps = np.clip(steps, bracket.low, bracket.high)
-        close = narrowed(level, bracket, steps, family.at(steps))
-        factors = family.factors(np.concatenate([close.low, close.high], axis=-1))
-        near_a, near_b = (_span(_group_of(factor[0])) for factor in factors)
-        return bracket, _around(level, bracket, close), near_a, near_b
+        taken, raised = self._receivers()
+        rejected, spent = self._donors()
+        # Behind the last edge the tokens with q = 0 are accepted too, at a price not known here.
+        spent = np.append(spent + np.interp(rejected, taken, raised), math.nan)
+        rejected = np.append(rejected, 0.0)
+        behind = max(int((~(spent <= self.level)).argmax()), 1)
+        ends = [behind, behind - 1]
+        b_low, b_high = np.searchsorted(taken, rejected[ends], side="right").tolist()
+        lowest, highest = self._outermost()
+        near_a = min(REACH + behind - 1, highest) - 1, min(REACH + behind + 1, OUTSIDE)
+        near_b = max(b_low - 2, 0), max(b_high, lowest + 1) + 1
+        above = float(EDGES[REACH + behind - 1])
+        return Located(above, _between(self.level, rejected[ends], spent[ends]), near_a, near_b)
+
+    def _outermost(self) -> tuple[int, int]:
+        """Return the first and the last group of finite ratio that holds a token."""
+        filled = np.flatnonzero((self.sums[0] + self.sums[1])[:OUTSIDE])
+        return int(filled[0]), int(filled[-1])
+
+    def _donors(self) -> tuple[Any, Any]:
+        """Return Σ(p − aq)₊ and the donors' cost with a at each edge from p = q to infinity."""
+        p, q, cost = (values[REACH:] for values in self.sums)
+        p_from, q_from = (np.cumsum(values[::-1])[::-1] for values in (p, q))
+        clipped_cost = _prices(self.kind)[REACH:] * q_from
+        clipped_cost[1:] += np.cumsum(cost[:-1])
+        p_from[:-1] -= EDGES[REACH:OUTSIDE] / UNIT * q_from[:-1]
+        return p_from, clipped_cost
+
+    def _receivers(self) -> tuple[Any, Any]:
+        """Return Σ(bq − p)₊ and the receivers' cost with b at each edge from zero to p = q."""
+        p, q, cost = (values[:REACH] for values in self.sums)
+        p_below, q_below = (np.append(0.0, np.cumsum(values)) for values in (p, q))
+        raised_cost = _prices(self.kind)[: REACH + 1] * q_below
+        raised_cost[:-1] += np.cumsum(cost[::-1])[::-1]
+        return EDGES[: REACH + 1] / UNIT * q_below - p_below, raised_cost
 
     def _apart(self, near_a: Span, near_b: Span) -> ClippedFamily:
         """Return the frontier of a row in which only the tokens of some groups stand alone."""
@@ -151,17 +212,18 @@ def _group_of(ratio: Any) -> Any:
     return group
 
 
-def _around(level: Any, bracket: Bracket, close: Bracket) -> Any:
-    """Return four masses around the solution, two of them close: what D(m) ≈ (s − tm)² suggests."""
-    width = close.high - close.low
-    root, root_high = np.sqrt(close.spent), np.sqrt(close.spent_high)
-    middle = close.low + (root - np.sqrt(level)) / (root - root_high) * width
-    far, near = 1.0 / PER_OCTAVE, 0.05 * width
-    masses = [close.low * (1.0 - far), middle - near, middle + near, close.high * (1.0 + far)]
-    around = np.concatenate(masses, axis=-1)  # NaN where the root of the cost says nothing
-    return np.clip(np.where(np.isnan(around), close.high, around), bracket.low, bracket.high)
+def _between(level: float, mass: Any, spent: Any) -> Any:
+    """Return four masses ``[1, 4]`` around the solution between two, by √D ≈ s − tm."""
+    (low, high), (root, root_high) = mass, np.sqrt(spent)
+    width = high - low
+    middle = low + (root - math.sqrt(level)) / (root - root_high) * width
+    masses = np.array([[low - 0.5 * width, middle - NEAR * width, middle + NEAR * width, high]])
+    return np.where(np.isnan(masses), high, masses)  # where the root of the cost says nothing
 
 
-def _span(groups: Any) -> Span:
-    """Return the groups around some groups, without those that no finite ratio falls in."""
-    return max(int(groups.min()) - 1, 0), min(int(groups.max()) + 2, OUTSIDE)
+@cache
+def _prices(kind: Divergence) -> Any:
+    """Return f̃ at each edge, and 0 at both ends, where no token is."""
+    with quiet():
+        prices = kind.value(EDGES[:OUTSIDE] / UNIT)
+    return np.concatenate([[0.0], prices[1:], [0.0]])

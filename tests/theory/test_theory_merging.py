@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from theory_strategies import ALL_KINDS, row_pairs
 
-import theory.merging as merging
 from theory import Pair, divergence, make_rule
+from theory.arrays import ratio_of
 from theory.clipped import clipped_law
 from theory.divergences import resolve_divergence
-from theory.merging import Merged, clipped_target
+from theory.merging import Merged, clipped_target, surely_kept
 
 LEVELS = (0.0, 1e-9, 1e-4, 0.02, 0.1, 0.5, 3.0, math.inf)
 
@@ -40,7 +40,7 @@ def long_pair(rows=3, width=6_000, seed=0, noise=0.8, holes=0.0):
 def test_a_merged_row_has_the_law_of_the_sorted_one(kind, on_support, pair, level):
     p, q = pair
     kind = resolve_divergence(kind)
-    found = Merged.of(p, q, kind).target(level, on_support)
+    found = Merged.of(p, q, kind, level).target(on_support)
     expected = sorted_output(p[None], q[None], level, kind, on_support)[0]
     if found is not None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -72,16 +72,58 @@ def test_the_level_is_met_on_a_row_as_long_as_a_vocabulary(level):
 def test_a_factor_outside_its_groups_sends_the_row_to_the_sort(monkeypatch):
     p, q = long_pair()
     kind = resolve_divergence("kl")
-    monkeypatch.setattr(merging, "_span", lambda groups: (0, 1))
-    assert Merged.of(p[0], q[0], kind).target(0.1, False) is None
+    elsewhere = Merged.of(p[0], q[0], kind, 0.1).place._replace(near_a=(1600, 1601))
+    monkeypatch.setattr(Merged, "place", elsewhere)
+    assert Merged.of(p[0], q[0], kind, 0.1).target(False) is None
     pair = Pair.prepare(p, q, sort=False)
     found = pair.expand(clipped_target(pair, 0.1, kind))
     np.testing.assert_allclose(found, sorted_output(p, q, 0.1, kind), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("on_support", [False, True])
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@given(pair=st.integers(1, 9).flatmap(row_pairs), level=st.sampled_from(LEVELS))
+def test_what_is_surely_kept_is_kept(kind, on_support, pair, level):
+    """The bound on a, from sums over groups alone, is never above the a of the sorted row."""
+    p, q = pair
+    kind = resolve_divergence(kind)
+    least = Merged.of(p, q, kind, level).place.above
+    target = sorted_output(p[None], q[None], level, kind, on_support)[0]
+    kept = (q > 0) & (ratio_of(np, p, q) <= least)
+    assert (target[kept] >= p[kept] * (1 - 1e-9) - 1e-300).all()
+
+
+@pytest.mark.parametrize(("name", "level"), [("frontier", 0.1), ("mentored", 0.02)])
+def test_a_decoder_is_told_of_every_candidate_what_the_target_says(name, level, monkeypatch):
+    """Most kept donors are told from sums alone, and none that is not kept."""
+    p, q = long_pair(rows=1)
+    rule, pair = make_rule(name, level=level), Pair.prepare(p, q, sort=False)
+    expected = rule.accept(pair)[0]
+    donors = np.flatnonzero((p > q)[0])
+    asked = []
+    known = type(rule)._known_target
+    monkeypatch.setattr(
+        type(rule), "_known_target", lambda rule, pair: asked.append(pair) or known(rule, pair)
+    )
+    for token in donors[::7]:
+        found = rule.accept_at(pair, np.array([token]))
+        np.testing.assert_allclose(found, expected[token], rtol=0, atol=1e-13)
+    cut = int((expected[donors[::7]] < 1).sum())
+    assert cut <= len(asked) < cut + 0.05 * len(donors) / 7
+
+
+def test_rows_that_are_not_merged_are_sure_of_nothing():
+    p, q = long_pair(rows=1)
+    kind, token = resolve_divergence("kl"), np.argmin(p / q, axis=-1)
+    assert surely_kept(Pair.prepare(p, q, sort=False), token, 0.1, kind)
+    assert not surely_kept(Pair.prepare(p, q), np.array([0]), 0.1, kind)
+    short = Pair.prepare(*long_pair(rows=1, width=50), sort=False)
+    assert not surely_kept(short, np.array([0]), math.inf, kind)
 
 
 @pytest.mark.parametrize("level", [0.001, 0.02, 0.1])
 def test_what_may_not_be_accepted_is_not(level):
     """With all draft mass that could be gained outside the support there is nothing to gain."""
     p, q = np.array([0.5, 0.5]), np.array([1.0, 0.0])
-    found = Merged.of(p, q, resolve_divergence("reverse_kl")).target(level, True)
+    found = Merged.of(p, q, resolve_divergence("reverse_kl"), level).target(True)
     np.testing.assert_array_equal(found, q)

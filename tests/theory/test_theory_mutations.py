@@ -34,7 +34,10 @@ THOROUGH = (
     "merging.py::test_long_rows_need_no_sort_and_lose_no_digits",
     "merging.py::test_a_merged_row_has_the_law_of_the_sorted_one",
     "merging.py::test_what_may_not_be_accepted_is_not",
+    "merging.py::test_what_is_surely_kept_is_kept",
+    "merging.py::test_a_decoder_is_told_of_every_candidate_what_the_target_says",
     "frontier.py::test_a_faint_verifier_token_does_not_hide_the_root",
+    "bracket.py",
 )
 
 # What the code says, and what it must not say. The first ones are part of every run.
@@ -89,10 +92,24 @@ NIGHTLY = [
     ("xp.where(kept > 0, high, 0.0), UNIT * kept", "xp.where(kept > 0, high, 0.0), kept"),
     ("(point.spent > level) & (trial", "(point.spent > 2.0 * level) & (trial"),
     ("(point.spent > level) & (trial < bracket.high)", "point.spent > level"),
+    ("(spent - level) / (spent - spent_high) *", "(spent - level) / (spent + spent_high) *"),
+    ("(bracket.spent - level) / _known_slope", "1.5 * (bracket.spent - level) / _known_slope"),
+    ("xp.minimum(take_rows(xp, point.spent, at_high), level)", "level"),
+    (
+        "before, behind = _tangent(xp, level, bracket), _chord",
+        "before, behind = bracket.low, _chord",
+    ),
     # merged rows
     ("(near_a[1], OUTSIDE)),", "(near_a[0], OUTSIDE)),"),
     ("(group < first) | (group >= last)", "(group < first) | (group > last)"),
-    ("close.high, around), bracket.low, bracket.high)", "close.high, around), -1.0, 2.0)"),
+    ("np.clip(place.masses, bracket.low, bracket.high)", "np.clip(place.masses, -1.0, 2.0)"),
+    ("p_from[:-1] -= EDGES[REACH:OUTSIDE]", "p_from[:-1] -= 1.02 * EDGES[REACH:OUTSIDE]"),
+    (
+        "raised_cost[:-1] += np.cumsum(cost[::-1])",
+        "raised_cost[:-1] += 0.9 * np.cumsum(cost[::-1])",
+    ),
+    ("above = float(EDGES[REACH + behind - 1])", "above = float(EDGES[REACH + behind])"),
+    ("np.all((q > 0) & (ratio_of(np, p, q) <= least))", "np.all(ratio_of(np, p, q) >= least)"),
     ("below, 1.0 - mass / family.outside)", "below, mass / family.outside)"),
     ("kind.term(pair.p, pair.q), pair.total", "kind.term(pair.q, pair.p), pair.total"),
     ("low = mass + take_rows(xp, order.p_below, j)", "low = mass"),

@@ -9,7 +9,7 @@ from theory.arrays import Array, check_scalar, normalised_or
 from theory.clipped import clipped_law
 from theory.divergences import Divergence, resolve_divergence
 from theory.law import OneStep
-from theory.merging import clipped_target
+from theory.merging import clipped_target, surely_kept
 from theory.pair import Pair
 from theory.rules.base import TargetRule
 
@@ -107,6 +107,11 @@ class _ClippedRule(TargetRule):
     def law(self, pair: Pair) -> OneStep:
         level = pair.xp.full_like(pair.total_variation, float(self._level()))
         return clipped_law(pair, level, self._kind(), on_support=self._on_support)
+
+    def accept_at(self, pair: Pair, candidate: Array) -> Array:
+        if surely_kept(pair, candidate, float(self._level()), self._kind()):
+            return pair.xp.ones_like(pair.p[:, 0])
+        return super().accept_at(pair, candidate)
 
     def target(self, pair: Pair) -> Array:
         level, kind = float(self._level()), self._kind()

@@ -20,6 +20,7 @@ from theory.arrays import Array, is_lazy, namespace, take_rows
 
 STEPS = 80
 ROUNDING = 2.0**-50  # of the root, and of the cost
+UNSEEN = 2.0**-80  # a mass that no acceptance shows: close enough to an end of infinite cost
 BEHIND = 0.03  # how far behind Newton's step the next trial lies, as a share of the step
 
 
@@ -45,17 +46,24 @@ class Bracket(NamedTuple):
 def descend(evaluate: Callable[[Array], Point], level: Array, bracket: Bracket) -> Array:
     """Return the smallest mass ``[R, 1]`` with D(m) ≤ ``level [R, 1]``, never below the root.
 
-    It is off by a relative ROUNDING at most, or by what rounding the cost by as much means.
+    It is off by a relative ROUNDING at most, or by what rounding the cost by as much means; by
+    UNSEEN where it lies that close to a mass of infinite cost.
     """
     xp = namespace(level)
     for _ in range(STEPS):
-        blur = ROUNDING * (bracket.high + level / _known_slope(xp, bracket))
+        blur = _blur(xp, level, bracket)
         before, behind = _tangent(xp, level, bracket), _chord(xp, level, bracket)
         if not is_lazy(level) and bool(xp.all(behind - before <= blur)):
             break
         trial = _trials(xp, level, bracket, before, behind, 0.5 * blur)
         bracket = narrowed(level, bracket, trial, evaluate(trial))
     return _chord(xp, level, bracket)
+
+
+def _blur(xp: Any, level: Array, bracket: Bracket) -> Array:
+    """Return the width at which the ends of a bracket are the same number."""
+    rounding = ROUNDING * (bracket.high + level / _known_slope(xp, bracket))
+    return xp.where(bracket.spent < math.inf, rounding, xp.maximum(rounding, UNSEEN))
 
 
 def _tangent(xp: Any, level: Array, bracket: Bracket) -> Array:

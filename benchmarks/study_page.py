@@ -10,11 +10,18 @@ import pandas as pd
 from benchmarks.equal import SETTINGS, load_equal
 from benchmarks.rule_step import step_table
 from sim.calibration import MISSED
-from sim.figures import accepted_lengths, decoding_costs, decoding_times, gain_shares
+from sim.figures import (
+    accepted_lengths,
+    decoding_costs,
+    decoding_times,
+    equal_lengths,
+    gain_shares,
+)
 from sim.figures_decoding import rule_names
 
 __all__ = [
     "equal_table",
+    "equally_far_runs",
     "lengths_table",
     "load_study",
     "quality_table",
@@ -34,6 +41,13 @@ def load_study(part: str) -> pd.DataFrame:
     """The recorded runs of one part of the study (benchmarks.study.PARTS); one row per run."""
     cells = json.loads(RECORDED.read_text(encoding="utf-8"))["cells"]
     return pd.DataFrame([cell for cell in cells if cell["part"] == part])
+
+
+def equally_far_runs() -> pd.DataFrame:
+    """The runs of all rules at one divergence, without those that cannot be as near."""
+    keys = ["draft", "settings", "rule"]
+    near = load_equal().query("status != @MISSED")[keys]
+    return load_study("equal").merge(near, on=keys)
 
 
 def quality_table() -> str:
@@ -197,6 +211,7 @@ def write_documents() -> None:
         "study-costs": decoding_costs(quality, 5),
         "study-times": decoding_times(time),
         "study-equal": gain_shares(load_equal()),
+        "study-equal-lengths": equal_lengths(equally_far_runs()),
     }.items():
         figure.savefig(images / f"{name}.png", dpi=100)
 

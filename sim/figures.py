@@ -13,7 +13,12 @@ from sim.figures_closed_form import (
     true_cost,
 )
 from sim.figures_coupling import accepted_length, coupling_table, overlap, yin_plane
-from sim.figures_decoding import accepted_lengths, decoding_costs, decoding_times
+from sim.figures_decoding import (
+    accepted_lengths,
+    decoding_costs,
+    decoding_times,
+    equal_lengths,
+)
 from sim.figures_equal import gain_shares
 from sim.figures_frontier import clip_picture, corpus_frontier, every_divergence
 from sim.figures_optimum import certainty, gamma_curves, output_path, simplex_ball
@@ -40,6 +45,7 @@ __all__ = [
     "decoding_costs",
     "decoding_times",
     "entropy_by_acceptance",
+    "equal_lengths",
     "every_divergence",
     "gain_shares",
     "gamma_curves",

@@ -12,9 +12,16 @@ from matplotlib.axes import Axes
 from sim.figures_style import BLACK, GREY, PALETTE, Drawing, drawing
 from sim.metrics import expected_accepted
 
-__all__ = ["accepted_lengths", "decoding_costs", "decoding_times", "rule_names"]
+__all__ = [
+    "accepted_lengths",
+    "decoding_costs",
+    "decoding_times",
+    "equal_lengths",
+    "rule_names",
+]
 
 _MARKERS = "os^DvPX"
+_FAINT = "#cccccc"
 _PARTS = {
     "draft": "draft model",
     "verify": "verifier",
@@ -81,6 +88,57 @@ def decoding_costs(table: pd.DataFrame, draft_tokens: int) -> Drawing:
         ax.set_ylabel("accepted drafts per round")
     _legend(figure, panels[0][1])
     return figure
+
+
+def equal_lengths(table: pd.DataFrame, named: int = 6) -> Drawing:
+    """Accepted length against draft length where all rules are equally far from the verifier.
+
+    The `named` rules that keep most and `sps` stand out, with bars of one standard error; the
+    others are thin lines. Raises ValueError for a table without runs of `sps` and another rule.
+    """
+    means = table.groupby("rule")["accepted_length"].mean().sort_values(ascending=False)
+    if "sps" not in means or len(means) < 2:
+        raise ValueError("the table has no runs of sps and of a rule to compare it with")
+    others = means.index.drop("sps")
+    best = list(others[:named])
+    figure, panels = _panels(table, _gain_in_words(table, best))
+    lengths = sorted(table["draft_tokens"].unique())
+    for (label, runs), ax in panels:
+        curves = {rule: rows.sort_values("draft_tokens") for rule, rows in runs.groupby("rule")}
+        for rule in others[named:].intersection(list(curves)):
+            curve = curves[rule]
+            ax.plot(curve["draft_tokens"], curve["accepted_length"], color=_FAINT, linewidth=0.8)
+        for place, rule in enumerate(best):
+            _with_bars(ax, curves[rule], 0.2 * (place - 2), PALETTE[place], _MARKERS[place + 1])
+        _with_bars(ax, curves["sps"], 0.0, BLACK, "o", linestyle="--")
+        ax.plot([], [], color=_FAINT, linewidth=0.8, label="other rules")
+        ax.set_title(label, fontsize=10)
+        ax.set_ylim(bottom=0)
+        ax.set_xticks(lengths)
+        ax.set_xlabel("drafts per round")
+        ax.set_ylabel("accepted drafts per round")
+    _legend(figure, panels[0][1])
+    return figure
+
+
+def _with_bars(ax: Axes, curve: pd.DataFrame, aside: float, color: str, marker: str, **style: str):
+    """A named curve; its points stand a little aside, so that bars do not hide each other."""
+    ax.errorbar(
+        curve["draft_tokens"] + aside, curve["accepted_length"], curve["accepted_length_se"],
+        color=color, marker=marker, markersize=5, elinewidth=0.7, label=curve["rule"].iloc[0],
+        **style,
+    )  # fmt: skip
+
+
+def _gain_in_words(table: pd.DataFrame, best: list[str]) -> str:
+    """How many times as much as `sps` the best rules keep, by draft length; geometric means."""
+    lengths = table.pivot_table("accepted_length", ["draft_tokens", "settings", "draft"], "rule")
+    gain = np.log(lengths[best].mean(axis=1) / lengths["sps"]).groupby("draft_tokens").mean()
+    told = ", ".join(f"{np.exp(mean):.1f} times with {m}" for m, mean in gain.items())
+    return (
+        "Equally far from the verifier, the rules that keep most keep more drafts than sps:\n"
+        f"{told} drafts a round"
+    )
 
 
 def decoding_times(table: pd.DataFrame) -> Drawing:

@@ -81,6 +81,7 @@ def drawn(results):
         "collapse_path": lambda: figures.collapse_path(Q, 1),
         "corpus_frontier": lambda: figures.corpus_frontier(batch.p, batch.q, [0.01, 0.1]),
         "coupling_table": lambda: figures.coupling_table(P, Q),
+        "equal_lengths": lambda: figures.equal_lengths(decoding_runs()),
         "entropy_by_acceptance": lambda: figures.entropy_by_acceptance(table, RULES[1:3]),
         "every_divergence": lambda: figures.every_divergence(P, Q, some),
         "gain_shares": lambda: figures.gain_shares(equal_rows()),
@@ -150,6 +151,9 @@ def test_titles_tell_what_is_drawn():
     shares = figures.gain_shares(equal_rows())
     assert "JS of 0.02 nats, mentored take 95 to 95 %" in finding(shares)
     assert "target_only can accept less than sps" in finding(shares)
+
+    lengths = figures.equal_lengths(decoding_runs())
+    assert "1.7 times with 5, 1.5 times with 10 drafts a round" in finding(lengths)
 
 
 def test_rules_that_leak_are_marked_and_those_that_stay_far_stand_below():
@@ -227,6 +231,7 @@ BAD = {
     "drafts must lie in": lambda t: figures.reads([0], 10),
     "vocab must be": lambda t: figures.reads([1], 1),
     "no runs to draw": lambda t: figures.decoding_costs(decoding_runs(), 7),
+    "no runs of sps and": lambda t: figures.equal_lengths(decoding_runs().query("rule == 'sps'")),
     "no share to draw": lambda t: figures.gain_shares(equal_rows().query("rule == 'sps'")),
     "every run needs a speed_up": lambda t: figures.decoding_times(
         decoding_runs().assign(speed_up=np.nan)

@@ -1,6 +1,6 @@
 """Which rule should one decode with? Every figure of docs/study.md comes from here.
 
-    python -m benchmarks.study            # two hours on two cores; goes on where it stopped
+    python -m benchmarks.study            # three hours on two cores; goes on where it stopped
 
 Three parts. *Quality*: each rule on three layer-skip pairs, two sampling settings and three draft
 lengths, ten prompts side by side: accepted length, exact divergence per token, the verifier's

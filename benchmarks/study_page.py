@@ -47,7 +47,7 @@ def equally_far_runs() -> pd.DataFrame:
     """The runs of all rules at one divergence, without those that cannot be as near."""
     keys = ["draft", "settings", "rule"]
     near = load_equal().query("status != @MISSED")[keys]
-    return load_study("equal").merge(near, on=keys)
+    return near.merge(load_study("equal"), on=keys)
 
 
 def quality_table() -> str:

@@ -114,7 +114,8 @@ class ClippedFamily:
         order = self.order
         i = xp.maximum(search_rows(xp, self.rejected_at, -mass), self.receivers)
         kept = take_rows(xp, order.lifted_from, i)
-        high = xp.maximum(take_rows(xp, order.p_from, i) - mass, 0.0)
+        # With a ≥ 1 no less is kept, whatever the difference rounds to where TV(p, q) is near 1.
+        high = xp.maximum(take_rows(xp, order.p_from, i) - mass, UNIT * kept)
         last = take_rows(xp, order.ratio, xp.maximum(i - 1, 0))
         a = xp.where(kept > 0, high / xp.where(kept > 0, kept, 1.0), last)
         return i, xp.maximum(a, UNIT), xp.where(kept > 0, high, 0.0), UNIT * kept
@@ -124,7 +125,7 @@ class ClippedFamily:
         order = self.order
         j = xp.minimum(search_rows(xp, self.recovered_at, mass), self.receivers)
         raised = take_rows(xp, order.lifted_below, j)
-        low = mass + take_rows(xp, order.p_below, j)
+        low = xp.minimum(mass + take_rows(xp, order.p_below, j), UNIT * raised)
         first = take_rows(xp, order.ratio, xp.minimum(j, order.ratio.shape[-1] - 1))
         b = xp.where(raised > 0, low / xp.where(raised > 0, raised, 1.0), first)
         return j, xp.minimum(b, UNIT), xp.where(raised > 0, low, 0.0), UNIT * raised

@@ -115,8 +115,9 @@ class Merged:
     @quiet()
     def target(self, on_support: bool) -> Any:
         """Return the row clip(p, bq, aq), or None where merging hides its factors."""
-        goal, place = np.array([[self.level]]), self.place
-        family = self._apart(place.near_a, place.near_b)
+        place = self.place
+        family, lacking = self._apart(place.near_a, place.near_b)
+        goal = np.array([[max(self.level - lacking, 0.0)]])
         bracket = family.bracket(goal, on_support)
         around = np.clip(place.masses, bracket.low, bracket.high)
         mass = descend(family.at, goal, narrowed(goal, bracket, around, family.at(around)))
@@ -174,8 +175,12 @@ class Merged:
         raised_cost[:-1] += np.cumsum(cost[::-1])[::-1]
         return EDGES[: REACH + 1] / UNIT * q_below - p_below, raised_cost
 
-    def _apart(self, near_a: Span, near_b: Span) -> ClippedFamily:
-        """Return the frontier of a row in which only the tokens of some groups stand alone."""
+    def _apart(self, near_a: Span, near_b: Span) -> tuple[ClippedFamily, float]:
+        """Return the frontier of a row in which only some groups stand alone, and what it lacks.
+
+        A merged token costs less than its parts do. Those that no factor touches lack the same at
+        every point; added to the level, not to a token, the cost of the row stays convex.
+        """
         first, last = near_b[1], max(near_a[0], near_b[1])
         middle = min(max(REACH, first), last)
         # Receivers below b, then those and the donors that neither factor touches, donors above a.
@@ -186,11 +191,16 @@ class Merged:
         group = self.group
         near = (group >= near_b[0]) & (group < near_a[1]) & ((group < first) | (group >= last))
         alone = np.nonzero(near)[0]
-        rows = (
-            np.append(one[alone], [float(np.sum(all_[slice(*span)])) for span in spans])
-            for one, all_ in zip(self.tokens, self.sums)
+        rest_p, rest_q, rest_cost = (
+            np.array([np.sum(values[slice(*span)]) for span in spans]) for values in self.sums
         )
-        return _family(self.kind, *rows)
+        merged_cost = self.kind.term(rest_p, rest_q)
+        p, q, cost = (
+            np.append(one[alone], rest)
+            for one, rest in zip(self.tokens, (rest_p, rest_q, merged_cost))
+        )
+        lacking = float(np.sum(rest_cost[1:3]) - np.sum(merged_cost[1:3]))
+        return _family(self.kind, p, q, cost), lacking
 
 
 def _family(kind: Divergence, p: Any, q: Any, cost: Any) -> ClippedFamily:

@@ -226,7 +226,8 @@ def _polish_kl(xp: Any, tracked: Array, mass: Array, other: Array, budget: Array
 
 def _log_below(xp: Any, mass: Array) -> Array:
     """Return the logarithm that a quotient by max(m, 1e−300) lacks where m is subnormal."""
-    return xp.log(xp.maximum(1e-300 / mass, 1.0))
+    # Arrays on both sides: torch divides a number by an array as 1/m times the number.
+    return xp.log(xp.maximum(xp.full_like(mass, 1e-300) / mass, 1.0))
 
 
 def solve_bracketed(

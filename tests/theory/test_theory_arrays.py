@@ -100,6 +100,17 @@ def test_a_rule_is_the_same_in_every_library(setting, convert):
         close(rule.recovery(p, q, 1), rule.recovery(*rows, 1), p, atol=1e-11)
 
 
+@pytest.mark.parametrize("setting", EXAMPLES, ids=label)
+def test_a_faint_token_is_the_same_in_torch(setting):
+    """1e-300/q is finite for every q > 0, but torch multiplies by 1/q, which is not."""
+    rule = make_rule(setting[0], **setting[1])
+    p = np.array([[0.2, 0.3, 0.5, 0.0], [0.2, 0.3, 0.5, 0.0], [1e-310, 0.5, 0.5, 0.0]])
+    q = np.array([[5e-324, 0.5, 0.5, 0.0], [1e-310, 0.4, 0.6, 0.0], [0.2, 0.8, 5e-324, 0.0]])
+    convert = torch_on("cpu")
+    law, expected = one_step(rule, convert(p), convert(q)), one_step(rule, p, q)
+    np.testing.assert_allclose(to_numpy(law.output), expected.output, rtol=1e-11, atol=1e-300)
+
+
 @pytest.mark.parametrize("convert", LIBRARIES)
 def test_many_rules_are_the_same_in_every_library(convert):
     several = [make_rule(name, **parameters) for name, parameters in EXAMPLES]

@@ -135,6 +135,23 @@ def test_a_faint_verifier_token_does_not_hide_the_root():
     np.testing.assert_allclose(law.output[0, 0], math.exp(-0.001), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["reverse_kl", "power:-0.5", "power:-1", "js", "kl"])
+@pytest.mark.parametrize("width", [2, 3, 50, 3000])
+def test_rows_with_all_their_mass_apart_use_up_the_level(kind, width):
+    """TV(p, q) is 1 to rounding: what the clipped donors keep is lost in 1 − m, and is at least q.
+
+    The draft is almost sure of one token and the verifier of another; to both the others are dust.
+    """
+    rng = np.random.default_rng(22)
+    for dust in 10.0 ** rng.uniform(-19, -8, size=(8, 2)):
+        p, q = rng.random((2, width)) * dust[:, None] / width
+        p[0], q[1] = 1.0 - p[1:].sum(), 1.0 - q[0] - q[2:].sum()
+        for level in (0.01, 0.1, 0.3):
+            law = frontier_step(p, q, level, kind)
+            spent = divergence(kind, law.output, q)
+            np.testing.assert_allclose(spent, level, rtol=2e-6)
+
+
 @given(pair=pairs(), level=st.floats(-12, 1).map(math.exp))
 def test_acceptance_alone_is_that_of_the_law(pair, level):
     for kind in KINDS:

@@ -61,6 +61,30 @@ def test_long_rows_need_no_sort_and_lose_no_digits(kind, noise, holes, monkeypat
         np.testing.assert_allclose(found.sum(-1), 1.0, rtol=0, atol=1e-12)
 
 
+def faint_pair(seed, width=2048):
+    """A quarter of either row is subnormal: ratios from 1e-320 to beyond the largest number."""
+    rng = np.random.default_rng(seed)
+    sides = rng.gamma(1, size=(2, 1, width))
+    order, quarter = rng.permutation(width), width // 4
+    for side, start in zip(sides, (0, quarter // 2)):
+        faint = order[start : start + quarter]
+        side[0, faint] = rng.integers(0, 50, size=quarter) * 5e-324
+    return sides / sides.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("level", [0.02, 0.58, 0.7, 3.0])
+def test_a_merged_token_far_from_the_solution_misleads_nobody(kind, level):
+    """Where it costs less than its parts, a chord through it would end before the root."""
+    kind = resolve_divergence(kind)
+    for seed in (0, 1, 5):
+        p, q = faint_pair(seed)
+        found = Merged.of(p[0], q[0], kind, level).target(False)
+        if found is not None:
+            expected = sorted_output(p, q, level, kind)[0]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("level", [0.02, 0.1])
 def test_the_level_is_met_on_a_row_as_long_as_a_vocabulary(level):
     p, q = long_pair(rows=2, width=50_000, seed=1)

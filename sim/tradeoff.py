@@ -13,7 +13,7 @@ import pandas as pd
 from sim.grid import Setting
 from sim.metrics import clustered_mean, expected_accepted
 from theory.arrays import quotient, to_numpy
-from theory.divergences import several_divergences
+from theory.divergences import SHORT_NAMES, several_divergences
 from theory.frontier import CorpusFrontier
 
 __all__ = [
@@ -31,10 +31,7 @@ KEYS: tuple[str, ...] = ("source", "pair", "vocab", "positions", "rule", "parame
 DIVERGENCE_OF: dict[str, str] = {
     "kl_output_verifier": "kl",
     "kl_verifier_output": "reverse_kl",
-    "tv": "total_variation",
-    "chi2": "pearson_chi2",
-    "hellinger2": "squared_hellinger",
-    "js": "jensen_shannon",
+    **SHORT_NAMES,
 }
 """Columns that hold a divergence of the output h from the verifier q, and the name theory has."""
 MEASURES: tuple[str, ...] = (

@@ -153,9 +153,11 @@ def check_scalar(
 ) -> None:
     """Raise ValueError unless the number ``value`` lies in [low, high] (or (low, high])."""
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
+        number = math.nan
+    if math.isnan(number) and not isinstance(value, float):
+        raise ValueError(f"{name} must be a number, got {value!r}")
     inside = low < number <= high if open_low else low <= number <= high
     if not inside or (finite and math.isinf(number)):
         left = "(" if open_low or math.isinf(low) else "["

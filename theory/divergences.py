@@ -232,8 +232,17 @@ DIVERGENCES: dict[str, Divergence] = {
 }
 
 
+SHORT_NAMES: dict[str, str] = {
+    "tv": "total_variation",
+    "chi2": "pearson_chi2",
+    "hellinger2": "squared_hellinger",
+    "js": "jensen_shannon",
+}
+"""What the columns of tables call a divergence."""
+
+
 def resolve_divergence(kind: str | Divergence) -> Divergence:
-    """Return the divergence of a kind: a name, ``"js"``, ``"power:A"`` with a number A, or itself.
+    """Return the divergence of a kind: a name, a short one, ``"power:A"`` (A a number), or itself.
 
     Raises
     ------
@@ -242,10 +251,9 @@ def resolve_divergence(kind: str | Divergence) -> Divergence:
     """
     if isinstance(kind, Divergence):
         return kind
-    if kind == "js":
-        return DIVERGENCES["jensen_shannon"]
-    if kind in DIVERGENCES:
-        return DIVERGENCES[kind]
+    name = SHORT_NAMES.get(kind, kind)
+    if name in DIVERGENCES:
+        return DIVERGENCES[name]
     match = re.fullmatch(r"power:(.+)", str(kind))
     if match:
         try:
@@ -254,7 +262,7 @@ def resolve_divergence(kind: str | Divergence) -> Divergence:
             raise ValueError(f"divergence {kind!r}: the order must be a number") from None
         limits = {1.0: DIVERGENCES["kl"], 0.0: DIVERGENCES["reverse_kl"]}
         return limits[order] if order in limits else Power(order)
-    known = ", ".join([*DIVERGENCES, "power:A"])
+    known = ", ".join([*DIVERGENCES, "power:A", *SHORT_NAMES])
     raise ValueError(f"unknown divergence {kind!r}; known are {known}")
 
 
@@ -265,7 +273,8 @@ def divergence(kind: str | Divergence, h: Array, q: Array, *, validate: bool = T
     ----------
     kind : str or Divergence
         ``"kl"`` (Σ h log(h/q)), ``"reverse_kl"`` (Σ q log(q/h)), ``"pearson_chi2"``,
-        ``"total_variation"``, ``"squared_hellinger"``, ``"jensen_shannon"`` or ``"power:A"``.
+        ``"total_variation"``, ``"squared_hellinger"``, ``"jensen_shannon"``, a short name of these
+        (``"chi2"``, ``"tv"``, ``"hellinger2"``, ``"js"``) or ``"power:A"``.
     h, q : array [..., V]
         Distributions; q is the reference (the verifier). float32 or float64 of one namespace.
     validate : bool

@@ -120,7 +120,7 @@ def one_step(
     Parameters
     ----------
     rule : Rule
-        From :func:`theory.make_rule` or a class of :data:`theory.RULES`.
+        From :func:`theory.make_rule`, or an instance of a class of :data:`theory.RULES`.
     p, q : array [..., V]
         Draft and verifier distributions, float32 or float64; computed in float64, returned in the
         dtype of the input.
@@ -153,7 +153,7 @@ def one_steps(
     """
     rules = list(rules)
     for rule in rules:
-        if not hasattr(rule, "needs_order"):
+        if isinstance(rule, type) or not hasattr(rule, "needs_order"):
             raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
     sort = any(rule.needs_order for rule in rules)
     pair = Pair.prepare(p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=sort)

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from theory_strategies import ALL_KINDS, KINDS, pairs
 
 from theory import DIVERGENCES, divergence
-from theory.divergences import Power, resolve_divergence, several_divergences
+from theory.divergences import (
+    SHORT_NAMES,
+    Power,
+    resolve_divergence,
+    several_divergences,
+)
 
 KINDS_AND_POWERS = (*ALL_KINDS, "power:2", "power:0.5", "power:3", "power:-1")
 
@@ -211,7 +216,8 @@ def test_the_table_of_divergences_is_the_documented_one():
     assert tuple(DIVERGENCES) == KINDS
     for name, kind in DIVERGENCES.items():
         assert kind.name == name
-    assert resolve_divergence("js") is DIVERGENCES["jensen_shannon"]
+    for short, name in SHORT_NAMES.items():
+        assert resolve_divergence(short) is DIVERGENCES[name]
     assert resolve_divergence(Power(1.5)) == Power(1.5) == resolve_divergence("power:1.5")
 
 

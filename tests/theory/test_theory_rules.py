@@ -87,6 +87,8 @@ def test_the_parameter_that_a_sweep_varies_exists():
         ("top_k", {"k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
         ("cactus", {"delta": "much"}, "delta must be a number, got 'much'"),
         ("cactus", {"delta": None}, "delta must be a number, got None"),
+        ("cactus", {"delta": "0.1"}, "delta must be a number, got '0.1'"),
+        ("top_k", {"k": True}, "k must be a number, got True"),
     ],
 )
 def test_what_make_rule_refuses(name, parameters, message):
@@ -240,6 +242,12 @@ def test_a_rule_must_say_when_it_accepts_and_what_it_recovers():
 
     with pytest.raises(TypeError, match="abstract"):
         Unfinished()
+
+
+@pytest.mark.parametrize("rule", ["sps", RULES["sps"], None])
+def test_what_is_no_rule_is_refused(rule):
+    with pytest.raises(ValueError, match="rule must come from make_rule or be a Rule, got"):
+        one_step(rule, [0.5, 0.5], [0.5, 0.5])
 
 
 def test_a_users_rule_can_be_registered_once():

@@ -230,6 +230,11 @@ def one_hot(xp: Any, index: Array, like: Array) -> Array:
     return xp.astype(columns == index[:, None], like.dtype)
 
 
+def has_negative_zero(rows: Array) -> bool:
+    """Return whether an entry is −0.0 or may be: only rows of numpy are looked through."""
+    return not isinstance(rows, np.ndarray) or bool(np.signbit(rows).any())
+
+
 def to_numpy(array: Array) -> Any:
     """Return a numpy array of the values, from whatever namespace and device."""
     if array_api_compat.is_torch_array(array):

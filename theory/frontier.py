@@ -52,8 +52,9 @@ def frontier_step(
     Returns
     -------
     OneStep
-        acceptance [...] and output [..., V]. The level is met from below to about 10⁻¹⁵ in the
-        rejected mass, except where everything can be accepted for less.
+        acceptance [...] and output [..., V]. The level is met to about 10⁻¹⁵ in the rejected
+        mass, except where everything can be accepted for less; a divergence that is steep there,
+        as χ² is on faint tokens, can be off by that times its slope.
 
     Raises
     ------

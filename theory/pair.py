@@ -21,6 +21,7 @@ from theory.arrays import (
     coerce,
     compact,
     device_of,
+    has_negative_zero,
     is_lazy,
     kth_largest,
     namespace,
@@ -75,7 +76,8 @@ class Pair:
         p_raw, q_raw : array [..., V], optional
             The distributions before temperature and filters, for the cascades' confidence tests.
         validate : bool
-            False skips the checks (for rows that were checked before).
+            False skips the checks (for rows that were checked before, and do not change: they may
+            be kept without a copy).
         sort : bool
             Sort each row by p/q; needed by the candidate rules' laws and by the frontier.
         compress : bool
@@ -97,16 +99,17 @@ class Pair:
             check_same_place(names, arrays)
             for name, array in zip(names, arrays):
                 check_distribution(name, array)
-        return cls._arrange(dict(zip(names, arrays)), sort, compress)
+        own = validate or any(has_negative_zero(a) for a in arrays)
+        return cls._arrange(dict(zip(names, arrays)), sort, compress, own)
 
     @classmethod
-    def _arrange(cls, arrays: dict[str, Array], sort: bool, compress: bool) -> Pair:
+    def _arrange(cls, arrays: dict[str, Array], sort: bool, compress: bool, own: bool) -> Pair:
         p, q = arrays["p"], arrays["q"]
         xp = namespace(*arrays.values())
         *batch, vocabulary = p.shape
         dtype = xp.result_type(p, q)
         flat = {
-            name: xp.reshape(xp.astype(a, xp.float64, copy=False) + 0.0, (-1, vocabulary))
+            name: xp.reshape(_doubles(xp, a, own), (-1, vocabulary))
             if vocabulary and 0 not in batch
             else xp.zeros((0, vocabulary), dtype=xp.float64, device=device_of(p))
             for name, a in arrays.items()
@@ -242,6 +245,12 @@ class Pair:
         if not self.is_sorted:
             raise ValueError("this pair was prepared with sort=False; its ratio order is unknown")
         return RatioOrder.of(self.p, self.q)
+
+
+def _doubles(xp: Any, rows: Array, own: bool) -> Array:
+    """Return rows in double precision; a copy of them, without −0.0, where it has to be ``own``."""
+    rows = xp.astype(rows, xp.float64, copy=False)
+    return rows + 0.0 if own else rows
 
 
 def _compress(xp: Any, flat: dict[str, Array], vocabulary: int) -> tuple[dict[str, Array], Any]:

@@ -111,6 +111,27 @@ def test_a_faint_token_is_the_same_in_torch(setting):
     np.testing.assert_allclose(to_numpy(law.output), expected.output, rtol=1e-11, atol=1e-300)
 
 
+@pytest.mark.parametrize("convert", [np.array, torch_on("cpu")])
+@pytest.mark.parametrize("setting", EXAMPLES, ids=label)
+def test_negative_zeros_are_zeros(setting, convert):
+    rule = make_rule(setting[0], **setting[1])
+    p, q = np.array([[0.5, 0.5, -0.0, -0.0]]), np.array([[-0.0, 0.7, 0.3, 0.0]])
+    expected = rule.accept_prob(np.abs(p), np.abs(q)), rule.output(np.abs(p), np.abs(q))
+    for validate in (True, False):
+        rows = convert(p), convert(q)
+        found = (work(*rows, validate=validate) for work in (rule.accept_prob, rule.output))
+        for one, other in zip(found, expected):
+            np.testing.assert_array_equal(to_numpy(one), other)
+
+
+def test_rows_that_are_checked_are_kept_as_they_were():
+    p, q = P[0].copy(), Q[0].copy()
+    pair = Pair.prepare(p, q, sort=False, compress=False)
+    p[:], q[:] = 0.0, 1.0
+    np.testing.assert_array_equal(pair.p, P[0])
+    np.testing.assert_array_equal(pair.q, Q[0])
+
+
 @pytest.mark.parametrize("convert", LIBRARIES)
 def test_many_rules_are_the_same_in_every_library(convert):
     several = [make_rule(name, **parameters) for name, parameters in EXAMPLES]

@@ -124,6 +124,7 @@ class Mentored(_ClippedRule):
 
     D ≥ 0 in nats; 0 is strict. A token with q = 0 is never accepted; as α → 0 the divergence tops
     out below KL(q‖p) where p leaves the support of q, and the rule stops there. π by root finding.
+    Where q/β is below the smallest float64 the token is lost, and KL(q‖π) of the result is inf.
     """
 
     level: float

@@ -61,12 +61,18 @@ def quality_table() -> str:
         (
             run["draft"], run["settings"], run["draft_tokens"], name,
             _with_error(run, "accepted_length", 2), f"{run['acceptance']:.3f}",
-            f"{100 * run['rejection_vs_sps']:+.0f} %", _with_error(run, "kl_per_token", 4),
+            _percent(run["rejection_vs_sps"]), _with_error(run, "kl_per_token", 4),
             _with_error(run, "nll_per_token", 2),
         )
         for (_, run), name in zip(runs.iterrows(), rule_names(runs))
     ]  # fmt: skip
     return _markdown(head, rows)
+
+
+def _percent(share: float) -> str:
+    """`+3 %`; a share that rounds to nothing has no sign."""
+    rounded = round(100 * share)
+    return f"{rounded:+d} %" if rounded else "0 %"
 
 
 def time_table() -> str:

@@ -52,15 +52,16 @@ def accepted_lengths(table: pd.DataFrame) -> Drawing:
     for (label, runs), ax in panels:
         for style, name, curve in _curves(runs):
             ax.errorbar(
-                curve["draft_tokens"], curve["accepted_length"], 2 * curve["accepted_length_se"],
+                curve["draft_tokens"], curve["accepted_length"], curve["accepted_length_se"],
                 label=name, capsize=2, **style,
             )  # fmt: skip
             if name == "sps":
                 rate, lengths = curve["acceptance"].mean(), np.arange(1, 21)
-                ax.plot(lengths, expected_accepted(rate, lengths), ":", color=style["color"])
+                told = {"color": style["color"], "label": "sps, were all places alike"}
+                ax.plot(lengths, expected_accepted(rate, lengths), ":", **told)
         ax.set_title(label, fontsize=10)
         ax.set_xlabel("drafts per round")
-        ax.set_ylabel("accepted drafts per round")
+        ax.set_ylabel("accepted drafts per round, ± s.e.")
     _legend(figure, panels[0][1])
     return figure
 
@@ -79,13 +80,13 @@ def decoding_costs(table: pd.DataFrame, draft_tokens: int) -> Drawing:
         for style, name, run in _curves(runs):
             ax.errorbar(
                 run["kl_per_token"], run["accepted_length"],
-                2 * run["accepted_length_se"], 2 * run["kl_per_token_se"], label=name, **style,
+                run["accepted_length_se"], run["kl_per_token_se"], label=name, **style,
             )  # fmt: skip
         ax.set_title(label, fontsize=10)
         ax.set_xscale("symlog", linthresh=0.01)
         ax.set_xlim(left=-0.001)
-        ax.set_xlabel("KL from the verifier, nats per token")
-        ax.set_ylabel("accepted drafts per round")
+        ax.set_xlabel("KL from the verifier, nats per token, ± s.e.")
+        ax.set_ylabel("accepted drafts per round, ± s.e.")
     _legend(figure, panels[0][1])
     return figure
 
@@ -116,7 +117,7 @@ def equal_lengths(table: pd.DataFrame, named: int = 6) -> Drawing:
         ax.set_ylim(bottom=0)
         ax.set_xticks(lengths)
         ax.set_xlabel("drafts per round")
-        ax.set_ylabel("accepted drafts per round")
+        ax.set_ylabel("accepted drafts per round, ± s.e.")
     _legend(figure, panels[0][1])
     return figure
 
@@ -168,6 +169,7 @@ def decoding_times(table: pd.DataFrame) -> Drawing:
             label="the verifier alone")  # fmt: skip
     for place, end, factor in zip(places, np.maximum(left, alone), table["speed_up"]):
         ax.text(end * 1.02, place, f"{factor:.2f}×", va="center", fontsize=9)
+    ax.set_xlim(right=1.12 * max(left.max(), alone.max()))
     names = [
         f"{draft}, {settings}, m = {m}: {rule}"
         for draft, settings, m, rule in zip(

@@ -56,7 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     example = _EXAMPLE.format(measures=", ".join(DIVERGENCE_OF), rules=", ".join(RULES))
-    parser = Parser("real_models.calibrate", description=__doc__, epilog=example)
+    parser = Parser(
+        "real_models.calibrate",
+        usage="python -m real_models.calibrate TRACE [options]",  # --settings would take TRACE in
+        description=__doc__,
+        epilog=example,
+    )
     add = parser.add_argument
     add("trace", type=Path, metavar="TRACE", help="folder written by real_models.record")
     add_options(parser)
@@ -81,6 +86,9 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
+    if not plan.trace.complete:
+        asked = plan.trace.header.prompts
+        print(f"The trace is not finished: {asked} prompts were asked for.", file=sys.stderr)
     samplings = tqdm(plan.samplings, desc="calibrate", disable=None)
     corpora = (
         trace_corpus(plan.trace, sampling, plan.resources, keep=plan.keep) for sampling in samplings

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from transformers.utils import logging
 
@@ -11,6 +11,7 @@ from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
 from real_models.loading import DTYPES, LoadOptions, resolve_device
 from real_models.models import PAIRS, ModelPair, load_pair
+from sim.commandline import Parser, complain
 
 __all__ = [
     "add_loading_options",
@@ -25,20 +26,27 @@ __all__ = [
 DEFAULT_PAIR = "smollm2-skip3"
 
 
-def run(main: Callable[[], int], *, interrupted: str = "what was finished is kept") -> int:
-    """Run a command line and turn its end into an exit status.
+def run(
+    parser: Parser,
+    main: Callable[[argparse.Namespace], int],
+    arguments: Sequence[str] | None,
+    *,
+    interrupted: str = "what was finished is kept",
+) -> int:
+    """Parse and run a command line, and turn its end into an exit status.
 
     A user's mistake or a file that cannot be used is one line and status 2; an interruption
     by the keyboard is one line and status 130; a defect keeps its traceback.
     """
+    options = parser.parse_args(arguments)
     try:
-        return main()
+        status = main(options)
+        sys.stdout.flush()
     except (UserError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return complain(parser, error, 2)
     except KeyboardInterrupt:
-        print(f"interrupted; {interrupted}", file=sys.stderr)
-        return 130
+        return complain(parser, f"interrupted; {interrupted}", 130)
+    return status
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:

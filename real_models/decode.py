@@ -28,6 +28,7 @@ from real_models.decode_output import document, told, write_lines
 from real_models.decoding import DrafterMaker, decode, prompt_lookup
 from real_models.drafters import parse_lookup
 from real_models.errors import UserError
+from real_models.files import make_folder
 from real_models.layer_skip import skip_name
 from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
@@ -45,8 +46,7 @@ EXAMPLE = """examples:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    args = _parser().parse_args(argv)
-    return run(lambda: _main(args), interrupted="nothing is kept")
+    return run(_parser(), _main, argv, interrupted="nothing is kept")
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -97,10 +97,7 @@ def _check_out(path: Path | None) -> None:
         return
     if path.is_dir():
         raise UserError(f"--out {path} is a folder; name a file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {path}: {error.strerror}") from None
+    make_folder(path.parent)
 
 
 def _pair(args: argparse.Namespace) -> tuple[ModelPair, DrafterMaker | None]:
@@ -118,7 +115,7 @@ def _pair(args: argparse.Namespace) -> tuple[ModelPair, DrafterMaker | None]:
     return pair, prompt_lookup(longest)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """The options of `python -m real_models.decode`."""
     parser = Parser(
         "real_models.decode",

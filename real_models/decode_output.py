@@ -7,7 +7,7 @@ from typing import Any
 
 from real_models.decode_metrics import rule_label
 from real_models.decoding import DecodedText, Decoding
-from real_models.files import write_whole
+from real_models.files import make_folder, write_whole
 from real_models.headlines import jsonable
 
 __all__ = ["document", "told", "write_lines"]
@@ -37,7 +37,7 @@ def write_lines(path: Path, found: Decoding, figures: dict[str, Any]) -> None:
     """JSON lines: the figures, then every text."""
     documents = [{"summary": figures}, *map(_record, found.texts)]
     lines = [json.dumps(jsonable(d), ensure_ascii=False, allow_nan=False) for d in documents]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_whole(path, lambda file: file.write(("\n".join(lines) + "\n").encode()))
 
 

@@ -32,6 +32,7 @@ from real_models.calibration import (
 from real_models.command_line import at_least, run
 from real_models.distillation import Distilled, TrainingSettings, distill, even_layers
 from real_models.errors import UserError
+from real_models.files import make_folder
 from real_models.headlines import jsonable
 from real_models.layer_skip import skip_layers, skip_name
 from real_models.models import ModelPair
@@ -53,8 +54,7 @@ _VITAL = {BUNDLED: (0, 1, 2, 11, 28, 29)}
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    args = _parser().parse_args(argv)
-    return run(lambda: _main(args), interrupted="no draft is left behind")
+    return run(_parser(), _main, argv, interrupted="no draft is left behind")
 
 
 def save_draft(pair: ModelPair, distilled: Distilled, folder: Path, facts: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ def _say(args: argparse.Namespace, line: str) -> None:
 @contextmanager
 def _whole_folder(folder: Path) -> Iterator[Path]:
     """A working folder that takes the name `folder` when it is filled, and else disappears."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         yield work
@@ -173,7 +173,7 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """The options of `python -m real_models.distill`."""
     parser = Parser(
         "real_models.distill",

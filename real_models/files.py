@@ -7,7 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["sha256_file", "sync_folder", "write_json", "write_whole"]
+from real_models.errors import UserError
+
+__all__ = ["make_folder", "sha256_file", "sync_folder", "write_json", "write_whole"]
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents; UserError where a file stands in its place, or in theirs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        taken = next(path for path in (folder, *folder.parents) if path.is_file())
+        raise UserError(f"{taken} is a file; a folder is needed there") from None
 
 
 def sha256_file(path: Path) -> str:

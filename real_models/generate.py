@@ -207,6 +207,8 @@ def _rule(rule: str | Rule, parameters: Mapping[str, Any]) -> Rule:
         if parameters:
             raise UserError(f"rule_parameters go with the name of a rule, not with {rule}")
         return rule
+    if not isinstance(rule, str):
+        raise UserError(f"rule must be the name of a rule or a Rule, got {rule!r}")
     try:
         return make_rule(rule, **parameters)
     except (ValueError, TypeError) as error:

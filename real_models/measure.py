@@ -22,7 +22,7 @@ import pandas as pd
 
 from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
-from real_models.files import write_whole
+from real_models.files import make_folder, write_whole
 from real_models.headlines import headlines, jsonable, sentences
 from real_models.loading import resolve_device
 from real_models.parts import Part, Resources, make_parts, measure_part, trace_digest
@@ -94,7 +94,12 @@ def open_recording(folder: Path) -> Trace:
 
 def _parser() -> Parser:
     example = _EXAMPLE.format(rules=", ".join(RULES))
-    parser = Parser("real_models.measure", description=__doc__, epilog=example)
+    parser = Parser(
+        "real_models.measure",
+        usage="python -m real_models.measure TRACE [options]",  # --settings would take TRACE in
+        description=__doc__,
+        epilog=example,
+    )
     add = parser.add_argument
     add("trace", type=Path, metavar="TRACE", help="folder written by real_models.record")
     add("--rules", nargs="+", default=list(RULES), help="rule names (default: all)")
@@ -128,7 +133,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     trace = open_recording(options.trace)
     if options.resume:
         _check_owner(options.out, trace)
-    options.out.mkdir(parents=True, exist_ok=True)
+    make_folder(options.out)
     jobs = options.jobs or (-1 if device.type == "cpu" else 1)
     parts = make_parts(trace, samplings, chosen, resources)
     return Plan(trace, chosen, resources, parts, jobs)
@@ -188,7 +193,7 @@ def _own(out: Path, trace: Trace, resume: bool) -> None:
     folder = out / _PARTS
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     owner = json.dumps({"trace": trace_digest(trace)}).encode()
     write_whole(folder / _OWNER, lambda file: file.write(owner))
 

@@ -125,7 +125,8 @@ def load_pair(
     if name is not None:
         verifier, draft = _registered(name)
     if verifier is None or draft is None:
-        raise UserError("a verifier and a draft go together; one of them is missing")
+        missing = "verifier" if verifier is None else "draft"
+        raise UserError(f"a verifier and a draft go together; the {missing} is missing")
     options = options or LoadOptions()
     derivation = parse_derivation(draft)
     target = load_model(verifier, "verifier", options)

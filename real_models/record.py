@@ -47,8 +47,7 @@ EXAMPLE = """example:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    args = _parser().parse_args(argv)
-    return run(lambda: _main(args))
+    return run(_parser(), _main, argv)
 
 
 def record(
@@ -139,9 +138,11 @@ def _main(args: argparse.Namespace) -> int:
     writer = TraceWriter(args.out, header, shard=rank)
     new = record(pair, prompts, writer, settings=settings, rank=rank, world=world)
     _report(writer, len(prompts))
-    print(f"Recorded {new} prompts in {time.time() - started:.1f} s.")
-    if rank == 0:
-        _write_manifest(args.out, started, new)
+    seconds = time.time() - started
+    print(f"Recorded {new} prompts in {seconds:.1f} s." if new else "Nothing was left to record.")
+    manifest = args.out / "manifest.json"
+    if rank == 0 and (new or not manifest.is_file()):  # that of the recording stays
+        _write_manifest(manifest, started, new)
     return 0
 
 
@@ -154,7 +155,7 @@ def _report(writer: TraceWriter, prompts: int) -> None:
             print(f"  {entry.prompt_id}: the text ended after {entry.positions} positions")
 
 
-def _write_manifest(folder: Path, started: float, recorded: int) -> None:
+def _write_manifest(path: Path, started: float, recorded: int) -> None:
     """Facts of this run that do not belong to the record: when, where, by which command."""
     manifest = {
         "command": [Path(sys.executable).name, *sys.orig_argv[1:]],
@@ -165,10 +166,10 @@ def _write_manifest(folder: Path, started: float, recorded: int) -> None:
         "prompts_recorded": recorded,
     }
     document = (json.dumps(manifest, indent=2) + "\n").encode()
-    write_whole(folder / "manifest.json", lambda file: file.write(document))
+    write_whole(path, lambda file: file.write(document))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """The options of `python -m real_models.record`."""
     parser = Parser(
         "real_models.record",

@@ -108,8 +108,7 @@ def search_layers(
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    args = _parser().parse_args(argv)
-    return run(lambda: _main(args), interrupted="nothing is kept")
+    return run(_parser(), _main, argv, interrupted="nothing is kept")
 
 
 def _candidates(
@@ -185,7 +184,7 @@ def _layer_numbers(text: str) -> list[int]:
     return [layer for first, *last in ends for layer in range(first, (*last, first)[0] + 1)]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """The options of `python -m real_models.search_layers`."""
     parser = Parser(
         "real_models.search_layers",

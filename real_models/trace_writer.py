@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from real_models.errors import UserError
-from real_models.files import sha256_file, sync_folder, write_whole
+from real_models.files import make_folder, sha256_file, sync_folder, write_whole
 from real_models.trace import read_index
 from real_models.trace_format import HEADER_FILE, PARTS, ChunkEntry, TraceHeader, to_storage
 
@@ -34,7 +34,7 @@ class TraceWriter:
         self.header = header
         self._sealed = header.to_bytes()
         self._index = self.folder / (f"chunks-{shard}.jsonl" if shard else "chunks.jsonl")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self._claim(shard)
         _drop_incomplete_line(self._index)
         self._finished = {e.chunk: e for e in read_index(self.folder, self._sealed)}
@@ -89,17 +89,21 @@ class TraceWriter:
         return entry
 
     def _claim(self, shard: int) -> None:
-        """Write the header, or make sure that the one that is there is the same."""
-        path = self.folder / HEADER_FILE
+        """Write the header, or make sure that the one that is there is the same.
+
+        A header without any chunk, of a run that failed before its first, is replaced.
+        """
+        path, empty = self.folder / HEADER_FILE, not any(self.folder.glob("chunk*"))
         if path.is_file():
             found = TraceHeader.from_bytes(path.read_bytes(), path)
             different = found.differences(self.header)
-            if different:
+            if different and not empty:
                 raise UserError(f"{self.folder} holds another trace: {'; '.join(different)}")
-        elif any(self.folder.glob("chunk*")):
+            if not different:
+                return
+        elif not empty:
             raise UserError(f"{self.folder} holds chunks without a {HEADER_FILE}")
-        else:
-            write_whole(path, lambda file: file.write(self._sealed), tag=f"part{shard}")
+        write_whole(path, lambda file: file.write(self._sealed), tag=f"part{shard}")
 
     def _first(self, chunk: int, context, draft: torch.Tensor, verifier: torch.Tensor) -> int:
         """The index in the context of row 0's input, after a check of all shapes."""

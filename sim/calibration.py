@@ -50,7 +50,7 @@ class Choice:
         if not self.setting.parameter:
             return f"has no parameter and gives {realised}"
         if (self.status == SLACK) == (target.measure != ACCEPTANCE):
-            return f"even the laxest value gives {realised}"
+            return f"no value gives more than {realised}"
         return f"no value gives less than {realised}"
 
 

@@ -1,6 +1,7 @@
 """What the command lines share: one line and exit status 2 for a user's mistake, no traceback."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from theory import RULES
 
 __all__ = [
     "Parser",
+    "complain",
     "parse_families",
     "parse_rules",
     "parse_settings",
@@ -50,14 +52,26 @@ def run_command(
     try:
         planned = plan(options)
     except (ValueError, OSError) as error:
-        return _complain(parser, error, 2)
+        return complain(parser, error, 2)
     try:
         work(options, planned)
+        sys.stdout.flush()
     except OSError as error:
-        return _complain(parser, error, 2)
+        return complain(parser, error, 2)
     except KeyboardInterrupt:
-        return _complain(parser, "interrupted; --resume continues with the finished cells", 130)
+        return complain(parser, "interrupted; --resume continues with the finished cells", 130)
     return 0
+
+
+def complain(parser: Parser, error: Exception | str, status: int) -> int:
+    """Print a mistake or an interruption on one line of standard error; return the exit status."""
+    if isinstance(error, BrokenPipeError):
+        # Who reads the output has seen enough, as `| head` has. Python flushes it once more at its
+        # end, into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return status
 
 
 def parse_families(texts: Sequence[str]) -> list[Family]:
@@ -111,11 +125,6 @@ def _separated(texts: Sequence[str]) -> Iterator[str]:
     """Names separated by spaces or commas; a name with parameters keeps its commas."""
     for text in texts:
         yield from [text] if ":" in text else filter(None, text.split(","))
-
-
-def _complain(parser: Parser, error: Exception | str, status: int) -> int:
-    print(f"{parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return status
 
 
 def _number(where: str, text: str) -> float:

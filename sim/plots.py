@@ -217,6 +217,9 @@ def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
             [], [], color="black", linewidth=1.6, label="corpus frontier: the best any rule can"
         ),
         Patch(color=SHADE, label="impossible"),
+        Line2D(
+            [], [], color="#999999", linestyle=(0, (2, 2)), label="end of the scale: 0, less or ∞"
+        ),
     ]
     columns = [("what bounds every rule", bounds)]
     for kind in KINDS:

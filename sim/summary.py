@@ -73,10 +73,11 @@ def amplification_finding(table: pd.DataFrame) -> str:
     couplings = [rule for rule in ("cactus", "cactus_exact") if rule in worst]
     if not couplings:
         return "Realised divergence against the budget δ"
-    most = max(worst[rule] for rule in couplings)
+    most = spent.loc[ratio[spent["rule"].isin(couplings)].idxmax()]
     text = (
         "The budget δ bounds each candidate's target, not what is emitted: "
-        f"the output reaches {most:,.0f} × δ"
+        f"the output reaches {most['kl_output_verifier'] / most['value']:,.0f} × δ "
+        f"({most['rule']}, δ = {most['value']:g})"
     )
     if "cactus_target_only" in worst:
         text += (

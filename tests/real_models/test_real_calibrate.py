@@ -1,10 +1,13 @@
 """Calibration on a trace: the corpus of a trace is the measured one, kept or prepared anew."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
-from measured_traces import LABELS, record, tables
+from measured_traces import LABELS, PROMPTS, record, tables
 
 from benchmarks.equal import calibrated_rows
 from real_models import calibrate, measure
@@ -96,6 +99,25 @@ def test_mistakes_take_one_line(trace, arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_an_unfinished_trace_is_told(tmp_path, capsys):
+    folder = record(tmp_path, PROMPTS[:2])
+    few = ["--rule", "sps", "--settings", "T=1", "--device", "cpu", "--json"]
+    assert calibrate.main([str(folder), *few]) == 0
+    said = capsys.readouterr()
+    assert "The trace is not finished: 4 prompts were asked for." in said.err
+    assert json.loads(said.out)["calibrated"][0]["positions"] == 8
+
+
+def test_output_that_nobody_reads_any_more_is_no_mistake(trace):
+    """As with `… --json | head -1`: no message, whatever was left to say."""
+    command = [sys.executable, "-m", "real_models.calibrate", str(trace), "--rule", "sps", "--json"]
+    root, pipe = Path(__file__).parents[2], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=root) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 def test_a_folder_without_a_trace_is_refused(tmp_path, capsys):

@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_is_found_before_any_work(decode_in, capsy
     assert f"--out {tmp_path} is a folder" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert decode_in("--out", str(tmp_path / "file" / "run.jsonl")) == 2
-    assert "--out" in capsys.readouterr().err
+    assert f"{tmp_path / 'file'} is a file" in capsys.readouterr().err
 
 
 def test_arguments_that_do_not_parse_are_one_line(decode_in, capsys):

@@ -203,6 +203,7 @@ def test_known_filters_take_the_short_way(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"rule": None}, "rule must be the name of a rule or a Rule, got None"),
         ({"rule": "cactos"}, "unknown rule 'cactos'; did you mean 'cactus'"),
         ({"rule": "cactus"}, "rule 'cactus' needs the parameter 'delta'"),
         (

@@ -147,6 +147,13 @@ def test_a_pair_is_named_in_one_way(arguments):
         load_pair(**arguments)
 
 
+def test_the_missing_one_of_a_pair_is_named():
+    with pytest.raises(UserError, match="go together; the draft is missing"):
+        load_pair(verifier="x")
+    with pytest.raises(UserError, match="go together; the verifier is missing"):
+        load_pair(draft="x")
+
+
 def test_missing_models_are_named(tmp_path):
     for spec in ("./nothing", "~/nothing/at-all", str(tmp_path / "nothing")):
         with pytest.raises(UserError, match=r"draft '.*nothing.*': there is no such folder"):

@@ -212,7 +212,7 @@ def test_mistakes_are_one_line_and_status_2(more, message, tmp_path, capsys):
     assert main(["--out", str(tmp_path / "out"), *more]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
-    assert captured.err.startswith("error: ")
+    assert captured.err.startswith("python -m real_models.record: error: ")
     assert captured.err.count("\n") == 1
     assert captured.out == ""
     assert not (tmp_path / "out").exists()
@@ -231,8 +231,25 @@ def test_an_unusable_prompt_stops_before_any_is_recorded(command, tmp_path, caps
     assert "prompt 'short': a given text needs at least two tokens" in capsys.readouterr().err
     assert main([*command, "--contexts", "given", "--resume"]) == 2
     assert open_trace(out).chunks == ()
-    assert main([*command, "--positions", "127", "--out", str(tmp_path / "long")]) == 2
+    long = ["--out", str(tmp_path / "long")]
+    assert main([*command, "--positions", "127", *long]) == 2
     assert "129 tokens exceed the models' limit of 128" in capsys.readouterr().err
+    assert main([*command, "--prompts", str(prompts), *long]) == 0  # the folder is not taken
+
+
+def test_a_finished_recording_is_left_as_it_is(command, whole, capsys):
+    manifest = (whole / "manifest.json").read_bytes()
+    assert main([*command, "--out", str(whole)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Nothing was left to record."
+    assert (whole / "manifest.json").read_bytes() == manifest
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(command, tmp_path, capsys):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    for out in (taken, taken / "below"):
+        assert main([*command, "--out", str(out)]) == 2
+        assert f"{taken} is a file; a folder is needed there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--out", "x", "--contexts", "mine"]])

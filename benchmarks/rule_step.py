@@ -34,13 +34,8 @@ RESULTS = Path(__file__).with_name("results") / "rule_step.json"
 PAIR = "smollm2-skip3"
 SETTINGS = DEFAULT_SETTINGS
 LENGTHS = (5, 20)
-LONG_DRAFTS = (
-    "sps",
-    "lenience",
-    "cactus",
-    "mentored",
-    "frontier",
-)  # what also runs with the longer drafts
+# What also runs with the longer drafts.
+LONG_DRAFTS = ("sps", "lenience", "cactus", "mentored", "frontier")
 PROMPTS, NEW_TOKENS = 3, 32
 
 

@@ -51,31 +51,37 @@ def descend(evaluate: Callable[[Array], Point], level: Array, bracket: Bracket) 
     """
     xp = namespace(level)
     for _ in range(STEPS):
-        blur = _blur(xp, level, bracket)
-        before, behind = _tangent(xp, level, bracket), _chord(xp, level, bracket)
+        slope = _known_slope(xp, bracket)
+        blur = _blur(xp, level, bracket, slope)
+        before, behind = _tangent(xp, level, bracket, slope), _chord(xp, level, bracket)
         if not is_lazy(level) and bool(xp.all(behind - before <= blur)):
-            break
-        trial = _trials(xp, level, bracket, before, behind, 0.5 * blur)
+            return behind
+        trial = _trials(xp, level, bracket, slope, before, behind, 0.5 * blur)
         bracket = narrowed(level, bracket, trial, evaluate(trial))
     return _chord(xp, level, bracket)
 
 
-def _blur(xp: Any, level: Array, bracket: Bracket) -> Array:
+def straight(level: Any, low: Any, high: Any, at_low: Any, at_high: Any) -> Any:
+    """Return where the line from (low, at_low) to (high, at_high) crosses a level, or NaN."""
+    return low + (at_low - level) / (at_low - at_high) * (high - low)
+
+
+def _blur(xp: Any, level: Array, bracket: Bracket, slope: Array) -> Array:
     """Return the width at which the ends of a bracket are the same number."""
-    rounding = ROUNDING * (bracket.high + level / _known_slope(xp, bracket))
+    rounding = ROUNDING * (bracket.high + level / slope)
     return xp.where(bracket.spent < math.inf, rounding, xp.maximum(rounding, UNSEEN))
 
 
-def _tangent(xp: Any, level: Array, bracket: Bracket) -> Array:
+def _tangent(xp: Any, level: Array, bracket: Bracket, slope: Array) -> Array:
     """Return Newton's step from the lower end: never behind the root of a convex cost."""
-    point = bracket.low + (bracket.spent - level) / _known_slope(xp, bracket)
+    point = bracket.low + (bracket.spent - level) / slope
     return xp.where(xp.isnan(point), bracket.low, xp.clip(point, bracket.low, bracket.high))
 
 
 def _chord(xp: Any, level: Array, bracket: Bracket) -> Array:
     """Return where the chord between the ends meets the level: never before the root."""
     low, high, spent, _, spent_high = bracket
-    point = low + (spent - level) / (spent - spent_high) * (high - low)
+    point = straight(level, low, high, spent, spent_high)
     return xp.where(xp.isnan(point), high, xp.clip(point, low, high))
 
 
@@ -86,19 +92,24 @@ def _known_slope(xp: Any, bracket: Bracket) -> Array:
 
 
 def _trials(
-    xp: Any, level: Array, bracket: Bracket, before: Array, behind: Array, blur: Array
+    xp: Any,
+    level: Array,
+    bracket: Bracket,
+    slope: Array,
+    before: Array,
+    behind: Array,
+    blur: Array,
 ) -> Array:
     """Return the masses ``[R, 7]`` to look at next, inside the bracket."""
     low, high, spent, _, spent_high = bracket
     root, root_level, root_high = xp.sqrt(spent), xp.sqrt(level), xp.sqrt(spent_high)
-    straight = root - root_level
     trial = xp.concat(
         [
             before,
             before + BEHIND * (before - low) + blur,
             behind,
-            low + 2.0 * straight * (root / _known_slope(xp, bracket)),
-            low + straight / (root - root_high) * (high - low),
+            low + 2.0 * (root - root_level) * (root / slope),
+            straight(root_level, low, high, root, root_high),
             high - blur,
             0.5 * (low + high),
         ],

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from theory.arrays import UNIT, Array, quiet, ratio_of, take_rows
-from theory.bracket import descend, narrowed
+from theory.bracket import descend, narrowed, straight
 from theory.clipped import ClippedFamily, clipped, clipped_law
 from theory.pair import Pair, RatioOrder
 from theory.summand import Divergence
@@ -224,9 +224,8 @@ def _group_of(ratio: Any) -> Any:
 
 def _between(level: float, mass: Any, spent: Any) -> Any:
     """Return four masses ``[1, 4]`` around the solution between two, by √D ≈ s − tm."""
-    (low, high), (root, root_high) = mass, np.sqrt(spent)
-    width = high - low
-    middle = low + (root - math.sqrt(level)) / (root - root_high) * width
+    (low, high), roots = mass, np.sqrt(spent)
+    width, middle = high - low, straight(math.sqrt(level), *mass, *roots)
     masses = np.array([[low - 0.5 * width, middle - NEAR * width, middle + NEAR * width, high]])
     return np.where(np.isnan(masses), high, masses)  # where the root of the cost says nothing
 

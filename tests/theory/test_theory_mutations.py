@@ -94,11 +94,11 @@ NIGHTLY = [
     ("xp.where(kept > 0, high, 0.0), UNIT * kept", "xp.where(kept > 0, high, 0.0), kept"),
     ("(point.spent > level) & (trial", "(point.spent > 2.0 * level) & (trial"),
     ("(point.spent > level) & (trial < bracket.high)", "point.spent > level"),
-    ("(spent - level) / (spent - spent_high) *", "(spent - level) / (spent + spent_high) *"),
-    ("(bracket.spent - level) / _known_slope", "1.5 * (bracket.spent - level) / _known_slope"),
+    ("(at_low - level) / (at_low - at_high) *", "(at_low - level) / (at_low + at_high) *"),
+    ("(bracket.spent - level) / slope", "1.5 * (bracket.spent - level) / slope"),
     ("xp.minimum(take_rows(xp, point.spent, at_high), level)", "level"),
     (
-        "before, behind = _tangent(xp, level, bracket), _chord",
+        "before, behind = _tangent(xp, level, bracket, slope), _chord",
         "before, behind = bracket.low, _chord",
     ),
     # merged rows

@@ -94,27 +94,29 @@ class Ears(TargetRule):
 class _ClippedRule(TargetRule):
     """Shared by the two rules whose target is a point of the frontier."""
 
+    level: float
+    parameter = "level"
     needs_order = True
     keeps_strict = True
     _on_support = False
 
+    def __post_init__(self) -> None:
+        check_scalar("level", self.level, 0.0, math.inf)
+
     def _kind(self) -> Divergence:
         raise NotImplementedError
 
-    def _level(self) -> float:
-        raise NotImplementedError
-
     def law(self, pair: Pair) -> OneStep:
-        level = pair.xp.full_like(pair.total_variation, float(self._level()))
+        level = pair.xp.full_like(pair.total_variation, float(self.level))
         return clipped_law(pair, level, self._kind(), on_support=self._on_support)
 
     def accept_at(self, pair: Pair, candidate: Array) -> Array:
-        if surely_kept(pair, candidate, float(self._level()), self._kind()):
+        if surely_kept(pair, candidate, float(self.level), self._kind()):
             return pair.xp.ones_like(pair.p[:, 0])
         return super().accept_at(pair, candidate)
 
     def target(self, pair: Pair) -> Array:
-        level, kind = float(self._level()), self._kind()
+        level, kind = float(self.level), self._kind()
         return clipped_target(pair, level, kind, on_support=self._on_support)
 
 
@@ -127,19 +129,11 @@ class Mentored(_ClippedRule):
     Where q/β is below the smallest float64 the token is lost, and KL(q‖π) of the result is inf.
     """
 
-    level: float
     name = "mentored"
-    parameter = "level"
     _on_support = True
-
-    def __post_init__(self) -> None:
-        check_scalar("level", self.level, 0.0, math.inf)
 
     def _kind(self) -> Divergence:
         return resolve_divergence("reverse_kl")
-
-    def _level(self) -> float:
-        return self.level
 
 
 @dataclass(frozen=True)
@@ -150,20 +144,15 @@ class Frontier(_ClippedRule):
     rejected mass.
     """
 
-    level: float
     divergence: str | Divergence = "kl"
     name = "frontier"
-    parameter = "level"
 
     def __post_init__(self) -> None:
-        check_scalar("level", self.level, 0.0, math.inf)
+        super().__post_init__()
         resolve_divergence(self.divergence)
 
     def _kind(self) -> Divergence:
         return resolve_divergence(self.divergence)
-
-    def _level(self) -> float:
-        return self.level
 
 
 @dataclass(frozen=True)

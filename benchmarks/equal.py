@@ -21,17 +21,17 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from real_models.distributions import SamplingSettings
 from real_models.files import write_json
-from real_models.headlines import jsonable
-from real_models.measure import DEFAULT_SETTINGS
-from real_models.parts import Resources, trace_digest
-from real_models.trace import Trace, open_trace
-from real_models.trace_corpus import trace_corpus
-from sim.calibration import calibrate
-from sim.grid import DEFAULT_GRID
-from sim.manifest import versions
-from sim.target import Target
+from real_models.laws.distributions import SamplingSettings
+from real_models.measuring.corpus import trace_corpus
+from real_models.measuring.headlines import jsonable
+from real_models.measuring.parts import Resources, trace_digest
+from real_models.options.recording import DEFAULT_SETTINGS
+from real_models.traces.reader import Trace, open_trace
+from sim.jobs.manifest import versions
+from sim.tables.calibration import calibrate
+from sim.tables.grid import DEFAULT_GRID
+from sim.tables.target import Target
 from theory import RULES
 
 __all__ = ["CALIBRATED", "LEVEL", "PAIRS", "SETTINGS", "calibrated_rows", "load_equal", "main"]

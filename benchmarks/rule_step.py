@@ -18,14 +18,14 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from real_models.decoding import decode
-from real_models.distributions import SamplingSettings
+from real_models.decoding.loop import decode
 from real_models.files import write_json
-from real_models.measure import DEFAULT_SETTINGS
-from real_models.models import ModelPair, load_pair
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.pair import ModelPair, load_pair
+from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.prompts import read_prompts
-from sim.grid import DEFAULT_GRID, Setting
-from sim.manifest import versions
+from sim.jobs.manifest import versions
+from sim.tables.grid import DEFAULT_GRID, Setting
 from theory import RULES
 
 __all__ = ["main", "measure_step", "middle_setting", "step_table"]

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import brentq
 from tqdm import tqdm
 
-from sim.pairs import make_family
+from sim.pairs.families import make_family
 from theory import Pair, frontier_step, make_rule, one_step, one_steps, optimal_gamma
 
 VOCABULARY = 151_936

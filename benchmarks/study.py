@@ -24,15 +24,15 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.equal import CALIBRATED, PAIRS, SETTINGS
-from real_models.decode_metrics import summary
-from real_models.decoding import decode, model_drafter, prompt_lookup
-from real_models.distributions import SamplingSettings
-from real_models.drafters import parse_lookup
+from real_models.decoding.drafters import parse_lookup
+from real_models.decoding.loop import decode, model_drafter, prompt_lookup
+from real_models.decoding.metrics import summary
 from real_models.files import write_json
-from real_models.headlines import jsonable
-from real_models.models import ModelPair, load_pair
+from real_models.laws.distributions import SamplingSettings
+from real_models.measuring.headlines import jsonable
+from real_models.models.pair import ModelPair, load_pair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
-from sim.manifest import versions
+from sim.jobs.manifest import versions
 from theory import make_rule
 
 __all__ = ["CELLS", "Cell", "main", "run_cell"]

@@ -9,7 +9,6 @@ import pandas as pd
 
 from benchmarks.equal import SETTINGS, load_equal
 from benchmarks.rule_step import step_table
-from sim.calibration import MISSED
 from sim.figures import (
     accepted_lengths,
     decoding_costs,
@@ -17,7 +16,8 @@ from sim.figures import (
     equal_lengths,
     gain_shares,
 )
-from sim.figures_decoding import rule_names
+from sim.figures.decoding import rule_names
+from sim.tables.calibration import MISSED
 
 __all__ = [
     "equal_table",

@@ -15,15 +15,20 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from real_models.distributions import SamplingSettings
-from real_models.loading import resolve_device
-from real_models.measure import DEFAULT_SETTINGS, open_recording, parse_bytes, parse_samplings
-from real_models.parts import Resources
-from real_models.trace import Trace
-from real_models.trace_corpus import trace_corpus
+from real_models.laws.distributions import SamplingSettings
+from real_models.measuring.corpus import trace_corpus
+from real_models.measuring.parts import Resources
+from real_models.models.loading import resolve_device
+from real_models.options.recording import (
+    DEFAULT_SETTINGS,
+    open_recording,
+    parse_bytes,
+    parse_samplings,
+)
+from real_models.traces.reader import Trace
 from sim.calibrate import Wanted, add_options, calibrated, tell, wanted
 from sim.commandline import Parser, run_command
-from sim.tradeoff import DIVERGENCE_OF
+from sim.tables.tradeoff import DIVERGENCE_OF
 from theory import RULES
 
 __all__ = ["main"]

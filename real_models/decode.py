@@ -4,7 +4,8 @@
 
 Prints the texts, and then accepted length (without the token that the verifier adds in each round),
 acceptance by position, times by part with the speed-up over the verifier alone, and the divergence
-of the run. From Python: `real_models.decoding.decode`; inside transformers: `real_models.generate`.
+of the run. From Python: `real_models.decoding.decode`; inside transformers:
+`real_models.generate`.
 """
 
 import argparse
@@ -14,8 +15,16 @@ from pathlib import Path
 
 import torch
 
-from real_models.bundled import BUNDLED
-from real_models.command_line import (
+from real_models.decoding.drafters import parse_lookup
+from real_models.decoding.loop import DrafterMaker, decode, prompt_lookup
+from real_models.decoding.metrics import summary
+from real_models.decoding.output import document, told, write_lines
+from real_models.errors import UserError
+from real_models.files import make_folder
+from real_models.models.bundled import BUNDLED
+from real_models.models.layer_skip import skip_name
+from real_models.models.pair import ModelPair
+from real_models.options.command_line import (
     add_pair_options,
     add_sampling_options,
     at_least,
@@ -23,16 +32,8 @@ from real_models.command_line import (
     run,
     sampling_from,
 )
-from real_models.decode_metrics import summary
-from real_models.decode_output import document, told, write_lines
-from real_models.decoding import DrafterMaker, decode, prompt_lookup
-from real_models.drafters import parse_lookup
-from real_models.errors import UserError
-from real_models.files import make_folder
-from real_models.layer_skip import skip_name
-from real_models.models import ModelPair
+from real_models.options.rules import add_rule_options, rule_from
 from real_models.prompts import Prompt, read_prompts
-from real_models.rule_options import add_rule_options, rule_from
 from sim.commandline import Parser
 
 __all__ = ["main"]

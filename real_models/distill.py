@@ -21,24 +21,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from real_models.bundled import BUNDLED
-from real_models.calibration import (
+from real_models.drafts.distillation import Distilled, TrainingSettings, distill, even_layers
+from real_models.drafts.text_batches import sample_texts
+from real_models.drafts.texts import (
     CALIBRATION_PROMPTS,
     OPENINGS,
     Acceptance,
     acceptance,
     calibrate,
 )
-from real_models.command_line import at_least, run
-from real_models.distillation import Distilled, TrainingSettings, distill, even_layers
 from real_models.errors import UserError
 from real_models.files import make_folder
-from real_models.headlines import jsonable
-from real_models.layer_skip import skip_layers, skip_name
-from real_models.models import ModelPair
+from real_models.measuring.headlines import jsonable
+from real_models.models.bundled import BUNDLED
+from real_models.models.layer_skip import skip_layers, skip_name
+from real_models.models.pair import ModelPair
+from real_models.options.command_line import at_least, run
+from real_models.options.verifier import add_verifier_options, verifier_with
 from real_models.prompts import Prompt, read_prompts
-from real_models.text_batches import sample_texts
-from real_models.verifier_options import add_verifier_options, verifier_with
 from sim.commandline import Parser
 
 __all__ = ["main", "save_draft"]

@@ -36,14 +36,14 @@ from transformers import (
 )
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from real_models.cached_model import CachedModel
-from real_models.compatibility import check_devices, logit_width
-from real_models.decoding import Request, run_batch
-from real_models.drafters import Drafter, ModelDrafter, PromptLookup
+from real_models.decoding.drafters import Drafter, ModelDrafter, PromptLookup
+from real_models.decoding.loop import Request, run_batch
+from real_models.decoding.speculation import Speculation
 from real_models.errors import UserError
-from real_models.laws import Laws
-from real_models.processor_laws import ProcessorLaws, processor_laws
-from real_models.speculation import Speculation
+from real_models.laws.processor_laws import ProcessorLaws, processor_laws
+from real_models.laws.settings_laws import Laws
+from real_models.models.cached_model import CachedModel
+from real_models.models.compatibility import check_devices, logit_width
 from theory import Rule, make_rule
 
 __all__ = ["CUSTOM_GENERATE", "generate"]

@@ -8,8 +8,6 @@ setting, and standard errors are clustered by prompt.
 
 import argparse
 import json
-import math
-import re
 import shutil
 import sys
 import time
@@ -20,28 +18,31 @@ from typing import Any
 
 import pandas as pd
 
-from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
 from real_models.files import make_folder, write_whole
-from real_models.headlines import headlines, jsonable, sentences
-from real_models.loading import resolve_device
-from real_models.parts import Part, Resources, make_parts, measure_part, trace_digest
-from real_models.tables import Results
-from real_models.trace import Trace, open_trace
+from real_models.measuring.headlines import headlines, jsonable, sentences
+from real_models.measuring.parts import Part, Resources, make_parts, measure_part, trace_digest
+from real_models.measuring.tables import Results
+from real_models.models.loading import resolve_device
+from real_models.options.recording import (
+    DEFAULT_SETTINGS,
+    open_recording,
+    parse_bytes,
+    parse_samplings,
+)
+from real_models.traces.reader import Trace
 from sim.commandline import Parser, parse_settings, run_command
-from sim.engine import backend_context, check_backend, run_cells
-from sim.grid import Setting
-from sim.manifest import code_digest, make_manifest, versions
-from sim.outputs import write_outputs
+from sim.jobs.engine import backend_context, check_backend, run_cells
+from sim.jobs.manifest import code_digest, make_manifest, versions
+from sim.report.outputs import write_outputs
+from sim.tables.grid import Setting
 from theory import RULES
 
-__all__ = ["DEFAULT_SETTINGS", "main", "open_recording", "parse_bytes", "parse_samplings"]
+__all__ = ["main"]
 
-DEFAULT_SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
 _ROOMS = ("theory", "sim", "real_models")
 _PARTS = ".cells"
 _OWNER = "trace.json"
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _EXAMPLE = """examples:
   python -m real_models.measure traces/smollm2-skip3 --out results/smollm2-skip3
   python -m real_models.measure traces/smollm2-skip3 --settings "T=1" "T=1 greedy-draft" \\
@@ -65,31 +66,6 @@ class Plan:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0, 2 for bad arguments, 130 if interrupted."""
     return run_command(_parser(), _plan, _work, arguments)
-
-
-def parse_bytes(text: str) -> int:
-    """A number of bytes, like 268435456, 256MiB or 1.5GiB; UserError for anything else or 0."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    size = float(match[1]) * _UNITS.get(match[2].upper(), math.nan) if match else math.nan
-    if not (1 <= size < math.inf):
-        raise UserError(f"--memory-limit {text!r} is not a size like 512MiB or 2GiB")
-    return int(size)
-
-
-def parse_samplings(texts: Sequence[str]) -> tuple[SamplingSettings, ...]:
-    """The settings of `--settings`; ValueError for one that is bad, or there twice."""
-    samplings = tuple(SamplingSettings.parse(text) for text in texts)
-    if len(set(samplings)) < len(samplings):
-        raise UserError("--settings: a sampling setting was given twice")
-    return samplings
-
-
-def open_recording(folder: Path) -> Trace:
-    """A trace with its digests checked; UserError where no prompt of it is finished."""
-    trace = open_trace(folder)
-    if not trace.chunks:
-        raise UserError(f"{folder} holds no finished prompt yet")
-    return trace
 
 
 def _parser() -> Parser:

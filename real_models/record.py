@@ -19,7 +19,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from real_models.command_line import (
+from real_models.errors import UserError
+from real_models.files import write_whole
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.pair import ModelPair
+from real_models.options.command_line import (
     add_pair_options,
     add_sampling_options,
     at_least,
@@ -27,14 +31,10 @@ from real_models.command_line import (
     run,
     sampling_from,
 )
-from real_models.contexts import CONTEXTS, make_text, score, start_ids
-from real_models.distributions import SamplingSettings
-from real_models.errors import UserError
-from real_models.files import write_whole
-from real_models.models import ModelPair
 from real_models.prompts import Prompt, read_prompts
-from real_models.trace_format import HEADER_FILE, STORED_DTYPES, TraceHeader
-from real_models.trace_writer import TraceWriter
+from real_models.traces.contexts import CONTEXTS, make_text, score, start_ids
+from real_models.traces.format import HEADER_FILE, STORED_DTYPES, TraceHeader
+from real_models.traces.writer import TraceWriter
 from sim.commandline import Parser
 
 __all__ = ["main", "record", "trace_header"]

@@ -22,21 +22,21 @@ from typing import Any
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from real_models.calibration import (
+from real_models.drafts.texts import (
     CALIBRATION_PROMPTS,
     Acceptance,
     Calibration,
     acceptance,
     calibrate,
 )
-from real_models.command_line import at_least, run
 from real_models.errors import UserError
 from real_models.files import write_whole
-from real_models.headlines import jsonable
-from real_models.layer_skip import skip_layers, skip_name
-from real_models.models import ModelPair
+from real_models.measuring.headlines import jsonable
+from real_models.models.layer_skip import skip_layers, skip_name
+from real_models.models.pair import ModelPair
+from real_models.options.command_line import at_least, run
+from real_models.options.verifier import add_verifier_options, verifier_with
 from real_models.prompts import read_prompts
-from real_models.verifier_options import add_verifier_options, verifier_with
 from sim.commandline import Parser
 
 __all__ = ["LayerSearch", "SearchStep", "main", "search_layers"]

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import pandas as pd
 from tqdm import tqdm
 
-from sim.calibration import TOLERANCE, calibrate
-from sim.cells import Source, make_sources, prepared_batches
 from sim.checks import require_between, require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
-from sim.corpus import Corpus
-from sim.grid import settings
-from sim.pairs import FAMILIES
-from sim.target import Target, short_name
-from sim.tradeoff import DIVERGENCE_OF
+from sim.pairs.families import FAMILIES
+from sim.tables.calibration import TOLERANCE, calibrate
+from sim.tables.cells import Source, make_sources, prepared_batches
+from sim.tables.corpus import Corpus
+from sim.tables.grid import settings
+from sim.tables.target import Target, short_name
+from sim.tables.tradeoff import DIVERGENCE_OF
 from theory import RULES
 
 __all__ = ["Wanted", "add_options", "calibrated", "main", "tell", "wanted"]

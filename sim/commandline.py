@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from sim.checks import unknown_name
-from sim.grid import Setting, settings
-from sim.pairs import Family, make_family
+from sim.pairs.families import Family, make_family
+from sim.tables.grid import Setting, settings
 from theory import RULES
 
 __all__ = [

@@ -11,15 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from sim.cells import Source, make_cells, make_sources, run_cell
 from sim.checks import require_count
 from sim.commandline import Parser, parse_families, parse_settings, run_command
-from sim.engine import backend_context, check_backend, run_cells
-from sim.grid import Setting
-from sim.manifest import code_digest, make_manifest, versions
-from sim.outputs import write_outputs
-from sim.pairs import FAMILIES
-from sim.summary import LEVEL
+from sim.jobs.engine import backend_context, check_backend, run_cells
+from sim.jobs.manifest import code_digest, make_manifest, versions
+from sim.pairs.families import FAMILIES
+from sim.report.outputs import write_outputs
+from sim.tables.cells import Source, make_cells, make_sources, run_cell
+from sim.tables.grid import Setting
+from sim.tables.summary import LEVEL
 from theory import RULES
 
 __all__ = ["main"]

@@ -10,9 +10,9 @@ import theory
 from benchmarks.equal import LEVEL, PAIRS, SETTINGS, load_equal
 from benchmarks.study import CELLS, Cell
 from benchmarks.study_page import readme_table, study_tables
-from sim.calibration import MISSED
-from theory.claims import ledger_page, ledger_table
-from theory.ledger import load_claims
+from sim.tables.calibration import MISSED
+from theory.ledger.claims import ledger_page, ledger_table
+from theory.ledger.verdicts import load_claims
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,89 @@ def test_imports_point_from_real_models_to_sim_to_theory(name):
         if top in forbidden
     ]
     assert not wrong
+
+
+# Each package from top to bottom: a wing imports the wings below it and nothing above. Rooms of one
+# floor do not know each other. The package itself stands for its `__init__`.
+FLOORS = {
+    "theory": "validate | ledger | theory | door | certificates | rules | frontier | optimum law "
+    "| pair | divergences | arrays",
+    "sim": "sweep calibrate | commandline | report | figures | drawing | tables | rounds | jobs "
+    "| pairs | checks",
+    "real_models": "record measure calibrate decode distill search_layers transformers_generate "
+    "| generate | options | decoding | drafts | measuring | traces | models | laws | prompts "
+    "| files | errors | real_models",
+}
+FLOOR_OF = {
+    (package, wing): floor
+    for package, text in FLOORS.items()
+    for floor, wings in enumerate(text.split("|"))
+    for wing in wings.split()
+}
+
+
+def wing_of(module):
+    """(package, wing) of a module: the first name below the package, or the package itself."""
+    package, *rest = module.split(".")
+    return package, rest[0] if rest and (package, rest[0]) in FLOOR_OF else package
+
+
+def module_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def runs_up(module, target):
+    """Whether an import within a package leaves a wing for one that is not below it."""
+    here, there = wing_of(module), wing_of(target)
+    return here[0] == there[0] and here != there and FLOOR_OF[there] <= FLOOR_OF[here]
+
+
+def test_the_lint_knows_up_from_down():
+    assert runs_up("sim.tables.grid", "sim.figures.budget")
+    assert runs_up("sim.sweep", "sim.calibrate")
+    assert runs_up("theory.rules.base", "theory")
+    assert not runs_up("sim.figures.budget", "sim.tables.grid")
+    assert not runs_up("sim.figures.budget", "sim.figures.table")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_room_has_its_floor(name):
+    rooms = {path.relative_to(ROOT / name).parts[0].removesuffix(".py") for path in SOURCES[name]}
+    known = {wing for package, wing in FLOOR_OF if package == name}
+    assert rooms - {"__init__"} == known - {name}
+
+
+@pytest.mark.parametrize("path", ALL_SOURCES, ids=short)
+def test_no_wing_imports_one_above_it(path):
+    module = module_of(path)
+    assert not [full for _, full in imported(path.read_text()) if runs_up(module, full)]
+
+
+def circles(graph):
+    """The modules that lie on a circle: what stays when modules without imports are taken away."""
+    left = {module: set(targets) & graph.keys() for module, targets in graph.items()}
+    while free := {module for module, targets in left.items() if not targets}:
+        left = {m: targets - free for m, targets in left.items() if m not in free}
+    return sorted(left)
+
+
+def test_the_lint_finds_a_circle():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": {"numpy"}}) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {module_of(p): {full for _, full in imported(p.read_text())} for p in ALL_SOURCES}
+    assert circles(graph) == []
+
+
+def test_no_folder_holds_more_than_a_dozen_files():
+    sizes = Counter(short(path.parent) for path in ALL_SOURCES if path.parent.name != "derivations")
+    assert {folder: size for folder, size in sizes.items() if size > 12} == {}
+
+
+def test_no_file_repeats_the_name_of_its_wing():
+    assert [short(p) for p in ALL_SOURCES if p.stem.startswith(p.parent.name.rstrip("s"))] == []
 
 
 def test_theory_needs_no_torch_and_sympy_only_in_the_derivations():

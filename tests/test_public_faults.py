@@ -13,14 +13,14 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from sim.filters import filter_probabilities, softmax
-from sim.metrics import (
+from sim.pairs.filters import filter_probabilities, softmax
+from sim.rounds.metrics import (
     acceptance_metrics,
     accepted_from_emitted,
     expected_accepted,
     tokens_per_round,
 )
-from sim.sampling import sample_block, sample_step, verify_block, verify_greedy
+from sim.rounds.sampling import sample_block, sample_step, verify_block, verify_greedy
 from theory import (
     Pair,
     divergence,
@@ -54,7 +54,7 @@ def emitted(rule, p, q, proposal):
 
 def torch_and_distributions():
     torch = pytest.importorskip("torch")
-    from real_models.distributions import distributions
+    from real_models.laws.distributions import distributions
 
     return torch, distributions
 

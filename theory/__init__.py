@@ -2,12 +2,19 @@
 
 Letters as in the literature on acceptance rules: p is the draft, q the verifier, n the drafted
 token, δ a budget; divergences are D_f(h‖q) in nats. Everything runs on numpy and torch alike.
+
+What stands here is public, and so are the modules `theory.arrays` (checks, and numpy and torch
+alike) and `theory.divergences`; the others may change.
 """
 
-from theory.certificate import Certificate, certified_divergence, certifying_budget
-from theory.divergences import DIVERGENCES, Divergence, divergence
+from importlib import metadata as _metadata
+
+from theory.arrays import to_numpy
+from theory.certificates import Certificate, certified_divergence, certifying_budget
+from theory.divergences import DIVERGENCES, Divergence, divergence, several_divergences
+from theory.door import one_step, one_steps
 from theory.frontier import CorpusFrontier, frontier_acceptance, frontier_step
-from theory.law import OneStep, one_step, one_steps
+from theory.law import OneStep
 from theory.optimum import Gamma, candidate_target, optimal_gamma, second_order_gamma
 from theory.pair import Pair
 from theory.rules import RULES, Rule, make_rule, register
@@ -34,4 +41,11 @@ __all__ = [
     "optimal_gamma",
     "register",
     "second_order_gamma",
+    "several_divergences",
+    "to_numpy",
 ]
+
+try:
+    __version__ = _metadata.version("speculative-lab")
+except _metadata.PackageNotFoundError:  # run from a folder that was never installed
+    __version__ = "unknown"

@@ -1,4 +1,4 @@
-r"""The exact one-step law of any rule, and the O(V log V) law of the candidate rules.
+r"""The exact laws of one step: by enumeration, and in O(V log V) for the candidate rules.
 
 For a candidate rule with γ_n and c_n = (1−γ_n)/(1−q_n) the recovery from a rejected n is
 norm((h⁽ⁿ⁾ − p)₊) = (c_n q − p)₊ / F(c_n) with F(c) = Σ_x (c q_x − p_x)₊, so
@@ -12,14 +12,11 @@ the donors give every output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from theory.arrays import UNIT, Array, compact, device_of, replace_columns, search_rows, take_rows
 from theory.pair import Pair, suffix_sums
-
-if TYPE_CHECKING:
-    from theory.rules.base import Rule
 
 
 class OneStep(NamedTuple):
@@ -99,63 +96,3 @@ def target_only_law(pair: Pair, value: Array, complement: Array) -> OneStep:
     others = xp.maximum(xp.sum(share, axis=-1, keepdims=True) - share, 0.0)
     accepted = p * value
     return OneStep(xp.sum(accepted, axis=-1), accepted + q * others)
-
-
-def one_step(
-    rule: Rule,
-    p: Array,
-    q: Array,
-    *,
-    p_raw: Array | None = None,
-    q_raw: Array | None = None,
-    validate: bool = True,
-) -> OneStep:
-    r"""Return the exact law of one round of a rule: acceptance ``[...]`` and output ``[..., V]``.
-
-    acceptance = Σ_n p_n b_n,  output(x) = p_x b_x + Σ_n p_n (1 − b_n) g⁽ⁿ⁾_x.
-
-    Exact for every rule (no sampling): target and accept-set rules in O(V), candidate rules and the
-    frontier in O(V log V), rules without a closed law by enumeration in O(V²).
-
-    Parameters
-    ----------
-    rule : Rule
-        From :func:`theory.make_rule`, or an instance of a class of :data:`theory.RULES`.
-    p, q : array [..., V]
-        Draft and verifier distributions, float32 or float64; computed in float64, returned in the
-        dtype of the input.
-    p_raw, q_raw : array [..., V], optional
-        Distributions before temperature and filters, read by the cascades only.
-    validate : bool
-        False skips the checks.
-
-    Raises
-    ------
-    ValueError
-        For invalid distributions: argument, row and value are named.
-    """
-    return one_steps([rule], p, q, p_raw=p_raw, q_raw=q_raw, validate=validate)[0]
-
-
-def one_steps(
-    rules: Iterable[Rule],
-    p: Array,
-    q: Array,
-    *,
-    p_raw: Array | None = None,
-    q_raw: Array | None = None,
-    validate: bool = True,
-) -> list[OneStep]:
-    """Return the law of many rules (or many values of one) on the same rows.
-
-    The support is compressed, validated and sorted once for all of them. Parameters and errors are
-    those of :func:`one_step`.
-    """
-    rules = list(rules)
-    for rule in rules:
-        if isinstance(rule, type) or not hasattr(rule, "needs_order"):
-            raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
-    sort = any(rule.needs_order for rule in rules)
-    pair = Pair.prepare(p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=sort)
-    laws = (rule.law(pair) for rule in rules)
-    return [OneStep(pair.restore(law.acceptance), pair.expand(law.output)) for law in laws]

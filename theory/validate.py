@@ -2,7 +2,7 @@
 
 import sys
 
-from theory.claims import main
+from theory.ledger.claims import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from real_models.cached_model import CachedModel
-from real_models.distributions import sample_tokens
 from real_models.errors import UserError
-from real_models.laws import Laws
+from real_models.laws.distributions import sample_tokens
+from real_models.laws.settings_laws import Laws
+from real_models.models.cached_model import CachedModel
 
 __all__ = ["Drafter", "ModelDrafter", "NoDrafter", "PromptLookup", "Proposal", "parse_lookup"]
 

@@ -17,16 +17,16 @@ from numbers import Integral
 import numpy as np
 from tqdm import tqdm
 
-from real_models.cached_model import CachedModel
-from real_models.contexts import text_stream
-from real_models.distributions import SamplingSettings
-from real_models.drafters import Drafter, ModelDrafter, NoDrafter, PromptLookup
+from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter, PromptLookup
+from real_models.decoding.observation import Observation
+from real_models.decoding.speculation import PURPOSES, Round, Speculation
 from real_models.errors import UserError
-from real_models.laws import Laws, SettingsLaws
-from real_models.models import ModelPair
-from real_models.observation import Observation
+from real_models.laws.distributions import SamplingSettings
+from real_models.laws.settings_laws import Laws, SettingsLaws
+from real_models.models.cached_model import CachedModel
+from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt, encode_prompt
-from real_models.speculation import PURPOSES, Round, Speculation
+from real_models.traces.contexts import text_stream
 from theory import Rule, make_rule
 
 __all__ = [

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from real_models.decoding import DecodedText, Decoding
-from sim.metrics import acceptance_metrics, clustered_mean
+from real_models.decoding.loop import DecodedText, Decoding
+from sim.rounds.metrics import acceptance_metrics, clustered_mean
 from theory import Rule
 
 __all__ = ["rule_label", "rule_parameters", "summary"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from real_models.verification import Candidates, Verdict
+from real_models.decoding.verification import Candidates, Verdict
 from theory import Rule, divergence
 from theory.arrays import to_numpy
 

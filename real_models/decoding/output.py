@@ -5,10 +5,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from real_models.decode_metrics import rule_label
-from real_models.decoding import DecodedText, Decoding
+from real_models.decoding.loop import DecodedText, Decoding
+from real_models.decoding.metrics import rule_label
 from real_models.files import make_folder, write_whole
-from real_models.headlines import jsonable
+from real_models.measuring.headlines import jsonable
 
 __all__ = ["document", "told", "write_lines"]
 

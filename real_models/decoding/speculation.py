@@ -13,11 +13,11 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from real_models.cached_model import CachedModel
-from real_models.drafters import Drafter
-from real_models.laws import Laws
-from real_models.observation import Observation, observe
-from real_models.verification import Candidates, Verdict, verify
+from real_models.decoding.drafters import Drafter
+from real_models.decoding.observation import Observation, observe
+from real_models.decoding.verification import Candidates, Verdict, verify
+from real_models.laws.settings_laws import Laws
+from real_models.models.cached_model import CachedModel
 from theory import Rule
 
 __all__ = ["PARTS", "PURPOSES", "Round", "Speculation", "Stopwatch"]

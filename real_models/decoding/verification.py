@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from real_models.distributions import native, sample_tokens
+from real_models.laws.distributions import native, sample_tokens
 from theory import Pair, Rule
 from theory.arrays import take_rows
 

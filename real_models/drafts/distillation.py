@@ -22,9 +22,9 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from real_models.compatibility import head_of, model_device
-from real_models.contexts import Text
 from real_models.errors import UserError
+from real_models.models.compatibility import head_of, model_device
+from real_models.traces.contexts import Text
 
 __all__ = ["Distilled", "TrainingSettings", "distill", "even_layers", "kl_loss"]
 

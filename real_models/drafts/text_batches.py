@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from tqdm import tqdm
 
-from real_models.compatibility import head_of
-from real_models.contexts import Text, start_ids
-from real_models.distributions import SamplingSettings
-from real_models.models import ModelPair
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.compatibility import head_of
+from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt
+from real_models.traces.contexts import Text, start_ids
 
 __all__ = ["sample_texts"]
 

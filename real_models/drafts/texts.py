@@ -22,11 +22,11 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from real_models.compatibility import head_of, model_device
-from real_models.contexts import Text, make_text, start_ids
-from real_models.distributions import SamplingSettings
-from real_models.models import ModelPair
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.compatibility import head_of, model_device
+from real_models.models.pair import ModelPair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt
+from real_models.traces.contexts import Text, make_text, start_ids
 
 __all__ = [
     "CALIBRATION_PROMPTS",

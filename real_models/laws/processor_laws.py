@@ -18,9 +18,9 @@ from transformers import (
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
-from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
-from real_models.laws import Laws, SettingsLaws
+from real_models.laws.distributions import SamplingSettings
+from real_models.laws.settings_laws import Laws, SettingsLaws
 
 __all__ = ["ProcessorLaws", "processor_laws"]
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from real_models.distributions import SamplingSettings
+from real_models.laws.distributions import SamplingSettings
 
 __all__ = ["Laws", "SettingsLaws"]
 

@@ -3,10 +3,10 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from real_models.distributions import SamplingSettings
-from real_models.parts import Part, Resources, make_parts, prepared_pairs
-from real_models.trace import Trace
-from sim.corpus import Corpus
+from real_models.laws.distributions import SamplingSettings
+from real_models.measuring.parts import Part, Resources, make_parts, prepared_pairs
+from real_models.traces.reader import Trace
+from sim.tables.corpus import Corpus
 from theory import Pair
 
 __all__ = ["trace_corpus"]

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from real_models.distributions import SamplingSettings, native
-from real_models.stored import frontier_to_frame
-from real_models.trace import Chunk, Trace
-from sim.engine import Frames
-from sim.grid import Setting
-from sim.tradeoff import MEASURES, Tradeoff
+from real_models.laws.distributions import SamplingSettings, native
+from real_models.measuring.stored import frontier_to_frame
+from real_models.traces.reader import Chunk, Trace
+from sim.jobs.engine import Frames
+from sim.tables.grid import Setting
+from sim.tables.tradeoff import MEASURES, Tradeoff
 from theory import CorpusFrontier, Pair
 
 __all__ = ["Part", "Resources", "make_parts", "measure_part", "prepared_pairs", "trace_digest"]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from theory import CorpusFrontier
-from theory.frontier import CorpusArrays
+from theory.frontier.levels import CorpusArrays
 
 __all__ = ["frontier_from_frame", "frontier_to_frame"]
 

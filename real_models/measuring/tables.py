@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from real_models.stored import frontier_from_frame
-from sim.engine import Frames
-from sim.grid import Setting
-from sim.tradeoff import MEASURES, Tradeoff
+from real_models.measuring.stored import frontier_from_frame
+from sim.jobs.engine import Frames
+from sim.tables.grid import Setting
+from sim.tables.tradeoff import MEASURES, Tradeoff
 
 __all__ = ["QUANTILES", "Results"]
 
@@ -38,7 +38,7 @@ class Results:
     vocab: int
 
     def table(self) -> pd.DataFrame:
-        """The tidy table of sim.tradeoff; standard errors are clustered by prompt."""
+        """The tidy table of sim.tables.tradeoff; standard errors are clustered by prompt."""
         return _joined(tradeoff.rows() for _, tradeoff in self._by_sampling())
 
     def frontier(self) -> pd.DataFrame:

@@ -18,8 +18,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-from real_models.compatibility import head_of, model_device
 from real_models.errors import UserError
+from real_models.models.compatibility import head_of, model_device
 
 __all__ = ["CachedModel"]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from torch import nn
 from transformers import PreTrainedModel
 
-from real_models.decoder import layer_list_name, shared_copy
 from real_models.errors import UserError
+from real_models.models.decoder import layer_list_name, shared_copy
 
 __all__ = ["parse_skip", "skip_layers", "skip_name"]
 

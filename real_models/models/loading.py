@@ -17,9 +17,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from real_models.bundled import BUNDLED, bundled_folder
 from real_models.errors import UserError
 from real_models.files import sha256_file
+from real_models.models.bundled import BUNDLED, bundled_folder
 
 __all__ = ["DTYPES", "LoadOptions", "LoadedModel", "load_model", "resolve_device"]
 

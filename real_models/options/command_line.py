@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from transformers.utils import logging
 
-from real_models.distributions import SamplingSettings
 from real_models.errors import UserError
-from real_models.loading import DTYPES, LoadOptions, resolve_device
-from real_models.models import PAIRS, ModelPair, load_pair
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.loading import DTYPES, LoadOptions, resolve_device
+from real_models.models.pair import PAIRS, ModelPair, load_pair
 from sim.commandline import Parser, complain
 
 __all__ = [

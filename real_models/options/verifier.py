@@ -2,9 +2,9 @@
 
 import argparse
 
-from real_models.bundled import BUNDLED
-from real_models.command_line import add_loading_options, pair_from
-from real_models.models import ModelPair
+from real_models.models.bundled import BUNDLED
+from real_models.models.pair import ModelPair
+from real_models.options.command_line import add_loading_options, pair_from
 
 __all__ = ["add_verifier_options", "verifier_with"]
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from real_models.compatibility import head_of
-from real_models.distributions import SamplingSettings, sample_tokens
 from real_models.errors import UserError
-from real_models.models import ModelPair
+from real_models.laws.distributions import SamplingSettings, sample_tokens
+from real_models.models.compatibility import head_of
+from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt, encode_prompt
 
 __all__ = [

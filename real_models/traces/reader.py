@@ -19,7 +19,7 @@ import torch
 
 from real_models.errors import UserError
 from real_models.files import sha256_file
-from real_models.trace_format import (
+from real_models.traces.format import (
     HEADER_FILE,
     PARTS,
     STORED_DTYPES,

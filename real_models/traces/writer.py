@@ -15,8 +15,8 @@ import torch
 
 from real_models.errors import UserError
 from real_models.files import make_folder, sha256_file, sync_folder, write_whole
-from real_models.trace import read_index
-from real_models.trace_format import HEADER_FILE, PARTS, ChunkEntry, TraceHeader, to_storage
+from real_models.traces.format import HEADER_FILE, PARTS, ChunkEntry, TraceHeader, to_storage
+from real_models.traces.reader import read_index
 
 __all__ = ["TraceWriter"]
 

@@ -5,27 +5,27 @@ A figure is a `Drawing`, a bare matplotlib `Figure` that a notebook displays by 
 what is drawn. Functions raise ValueError for arguments that cannot be drawn.
 """
 
-from sim.figures_budget import amplification, candidate_and_emitted, two_couplings
-from sim.figures_closed_form import (
+from sim.drawing.style import Drawing
+from sim.figures.budget import amplification, candidate_and_emitted, two_couplings
+from sim.figures.closed_form import (
     closed_form,
     overspending_envelope,
     overspending_map,
     true_cost,
 )
-from sim.figures_coupling import accepted_length, coupling_table, overlap, yin_plane
-from sim.figures_decoding import (
+from sim.figures.coupling import accepted_length, coupling_table, overlap, yin_plane
+from sim.figures.decoding import (
     accepted_lengths,
     decoding_costs,
     decoding_times,
     equal_lengths,
 )
-from sim.figures_equal import gain_shares
-from sim.figures_frontier import clip_picture, corpus_frontier, every_divergence
-from sim.figures_optimum import certainty, gamma_curves, output_path, simplex_ball
-from sim.figures_reach import capped_simplex, certified_curves, certified_rows
-from sim.figures_style import Drawing
-from sim.figures_table import gaps, reads, reads_per_token, tradeoff
-from sim.figures_typical import collapse_path, entropy_by_acceptance, typical_map
+from sim.figures.equal import gain_shares
+from sim.figures.frontier import clip_picture, corpus_frontier, every_divergence
+from sim.figures.optimum import certainty, gamma_curves, output_path, simplex_ball
+from sim.figures.reach import capped_simplex, certified_curves, certified_rows
+from sim.figures.table import gaps, reads, reads_per_token, tradeoff
+from sim.figures.typical import collapse_path, entropy_by_acceptance, typical_map
 
 __all__ = [
     "Drawing",

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from sim.checks import require_between
-from sim.figures_style import (
+from sim.drawing.style import (
     BLACK,
     BLUE,
     GREY,

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between, require_count
-from sim.figures_style import (
+from sim.drawing.style import (
     BLACK,
     BLUE,
     GREY,
@@ -23,9 +23,9 @@ from sim.figures_style import (
     drawing,
     plain_labels,
 )
-from sim.grid import KINDS, Setting, kind_of, settings
-from sim.metrics import expected_accepted, speed_up
-from sim.plots import KIND_COLOURS, KIND_TITLES
+from sim.figures.tradeoff import KIND_COLOURS, KIND_TITLES
+from sim.rounds.metrics import expected_accepted, speed_up
+from sim.tables.grid import KINDS, Setting, kind_of, settings
 from theory import divergence, one_steps
 
 __all__ = ["accepted_length", "coupling_table", "overlap", "yin_plane"]

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sim.figures_style import BLACK, GREY, PALETTE, Drawing, drawing
-from sim.metrics import expected_accepted
+from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing
+from sim.rounds.metrics import expected_accepted
 
 __all__ = [
     "accepted_lengths",

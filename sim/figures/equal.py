@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sim.calibration import MISSED
-from sim.figures_style import BLACK, GREY, PALETTE, Drawing, drawing
+from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing
+from sim.tables.calibration import MISSED
 
 __all__ = ["gain_shares"]
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.figures_optimum import KIND_LABELS
-from sim.figures_style import (
+from sim.drawing.style import (
     BLACK,
     BLUE,
     GREY,
@@ -17,7 +16,8 @@ from sim.figures_style import (
     check_values,
     drawing,
 )
-from sim.grid import Setting
+from sim.figures.optimum import KIND_LABELS
+from sim.tables.grid import Setting
 from theory import (
     RULES,
     CorpusFrontier,

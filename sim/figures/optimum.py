@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between
-from sim.figures_style import (
+from sim.drawing.style import (
     BLACK,
     BLUE,
     GREY,
@@ -24,7 +24,7 @@ from sim.figures_style import (
     simplex_point,
 )
 from theory import DIVERGENCES, candidate_target, divergence, make_rule, one_steps, optimal_gamma
-from theory.divergences import Divergence, resolve_divergence
+from theory.divergences.kinds import Divergence, resolve_divergence
 
 __all__ = ["certainty", "gamma_curves", "output_path", "simplex_ball"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between
-from sim.figures_style import (
+from sim.drawing.style import (
     BLACK,
     BLUE,
     GREY,

@@ -7,7 +7,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between, require_count
-from sim.figures_style import (
+from sim.drawing.logaxis import LogAxis
+from sim.drawing.style import (
     BLACK,
     GREY,
     PALETTE,
@@ -16,10 +17,9 @@ from sim.figures_style import (
     check_values,
     drawing,
 )
-from sim.grid import KINDS, kind_of
-from sim.logaxis import LogAxis
-from sim.plots import KIND_COLOURS, KIND_TITLES, rule_markers
-from sim.summary import FRONTIER, summarise
+from sim.figures.tradeoff import KIND_COLOURS, KIND_TITLES, rule_markers
+from sim.tables.grid import KINDS, kind_of
+from sim.tables.summary import FRONTIER, summarise
 
 __all__ = ["gaps", "reads", "reads_per_token", "tradeoff"]
 
@@ -27,7 +27,7 @@ __all__ = ["gaps", "reads", "reads_per_token", "tradeoff"]
 def tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Drawing:
     """Acceptance against mean realised KL of every rule of a table of one source and pair.
 
-    `table` and `frontier` as in sim.tradeoff; the title tells what `level` nats buy. Raises
+    `table` and `frontier` as in sim.tables.tradeoff; the title tells what `level` nats buy. Raises
     ValueError where the table is of several pairs or empty.
     """
     require_between("level", level, 0, np.inf, open_low=True)
@@ -68,7 +68,7 @@ def tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) ->
 def gaps(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Drawing:
     """How much acceptance each rule leaves on the table within `level` nats of mean KL.
 
-    `table` and `frontier` as in sim.tradeoff. Raises ValueError where no rule stays within.
+    `table` and `frontier` as in sim.tables.tradeoff. Raises ValueError where no rule stays within.
     """
     require_between("level", level, 0, np.inf, open_low=True)
     best = summarise(table, frontier, level)["mean"]

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from sim.grid import KINDS, kind_of
-from sim.logaxis import LogAxis
+from sim.drawing.logaxis import LogAxis
+from sim.tables.grid import KINDS, kind_of
 
 __all__ = ["plot_amplification", "plot_tradeoff"]
 
@@ -44,7 +44,7 @@ BUDGET_RULES = {
 def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title: str) -> None:
     """Acceptance against realised KL(output‖verifier), one panel per source and pair.
 
-    `table` as in sim.tradeoff, `frontier` the corpus frontiers (source, pair, vocab, level,
+    `table` as in sim.tables.tradeoff, `frontier` the corpus frontiers (source, pair, vocab, level,
     acceptance). No rule can be in the shaded region above the frontier. The ends of the axis hold
     the points at a divergence of zero and of infinity. Writes a PNG to `path`.
     """

@@ -8,7 +8,7 @@ from matplotlib.colors import TwoSlopeNorm
 from numpy.typing import ArrayLike
 
 from sim.checks import require_count
-from sim.figures_style import (
+from sim.drawing.style import (
     BLACK,
     BLUE,
     GREY,
@@ -21,9 +21,9 @@ from sim.figures_style import (
     check_values,
     drawing,
 )
-from sim.grid import kind_of
-from sim.pairs import Gaussian, generators
-from sim.plots import KIND_COLOURS, rule_markers
+from sim.figures.tradeoff import KIND_COLOURS, rule_markers
+from sim.pairs.families import Gaussian, generators
+from sim.tables.grid import kind_of
 from theory import candidate_target, divergence, make_rule, one_steps
 from theory.pair import Pair
 
@@ -123,7 +123,7 @@ def typical_map(
 def entropy_by_acceptance(table: pd.DataFrame, rules: Sequence[str]) -> Drawing:
     """Entropy of what is emitted against acceptance, for some rules of a table of one source.
 
-    `table` as in sim.tradeoff. Raises ValueError where it lacks one of the rules or `sps`.
+    `table` as in sim.tables.tradeoff. Raises ValueError where it lacks one of the rules or `sps`.
     """
     missing = {*rules, "sps"} - set(table["rule"])
     if missing:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sim.checks import require_between, require_count, unknown_name
-from sim.filters import filter_probabilities, softmax
+from sim.pairs.filters import filter_probabilities, softmax
 
 __all__ = [
     "FAMILIES",

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from sim.manifest import write_json
-from sim.plots import BUDGET_RULES, plot_amplification, plot_tradeoff
-from sim.report import Picture, write_report
-from sim.summary import amplification_finding, summarise, tradeoff_finding
+from sim.figures.tradeoff import BUDGET_RULES, plot_amplification, plot_tradeoff
+from sim.jobs.manifest import write_json
+from sim.report.page import Picture, write_report
+from sim.tables.summary import amplification_finding, summarise, tradeoff_finding
 
 __all__ = ["write_outputs"]
 
@@ -38,9 +38,9 @@ def write_outputs(
 ) -> tuple[dict[str, Path], pd.DataFrame]:
     """Write the files of a job to the folder `out`; return their paths, and the summary.
 
-    `table` has the columns of sim.tradeoff, `frontier` those of `Tradeoff.frontier`. The picture of
-    budgets is left out where the table has no rule with a budget. The manifest is written last: a
-    folder that holds one is complete.
+    `table` has the columns of `tables.tradeoff`, `frontier` those of `Tradeoff.frontier`. The
+    picture of budgets is left out where the table has no rule with a budget. The manifest is
+    written last: a folder that holds one is complete.
     """
     out.mkdir(parents=True, exist_ok=True)
     names = ("tradeoff.parquet", "frontier.parquet", "tradeoff.png", "amplification.png")

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.summary import LEVEL
-from sim.tradeoff import COLUMNS
+from sim.tables.summary import LEVEL
+from sim.tables.tradeoff import COLUMNS
 
 __all__ = ["Picture", "write_report"]
 
@@ -86,9 +86,9 @@ def write_report(
     table: pd.DataFrame,
     manifest: Mapping[str, Any],
 ) -> None:
-    """Write the report of a table (as in sim.tradeoff) to `path`, self-contained.
+    """Write the report of a table (as in sim.tables.tradeoff) to `path`, self-contained.
 
-    `summary` as in sim.summary; other arguments are text, and PNG files that exist.
+    `summary` as in sim.tables.summary; other arguments are text, and PNG files that exist.
     """
     parts = [
         f"<h1>{escape(title)}</h1>",

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sim.blocks import NO_TOKEN, Block, require_tokens, verify_block, verify_greedy
 from sim.checks import require_count
-from sim.metrics import (
+from sim.rounds.blocks import NO_TOKEN, Block, require_tokens, verify_block, verify_greedy
+from sim.rounds.metrics import (
     AcceptanceMetrics,
     acceptance_metrics,
     accepted_from_emitted,

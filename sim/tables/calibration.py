@@ -14,8 +14,8 @@ from itertools import pairwise
 from scipy.optimize import brentq
 
 from sim.checks import require_between
-from sim.grid import Setting, settings
-from sim.target import ACCEPTANCE, ROUNDING, Point, Target
+from sim.tables.grid import Setting, settings
+from sim.tables.target import ACCEPTANCE, ROUNDING, Point, Target
 
 __all__ = ["MET", "MISSED", "SLACK", "TOLERANCE", "Choice", "calibrate"]
 
@@ -69,7 +69,7 @@ def calibrate(
     """For each rule the laxest value of its parameter whose mean divergence is within the target.
 
     For a target of acceptance it is the strictest value that accepts as much. A grid of values (by
-    default sim.grid.DEFAULT_GRID) is evaluated in one call for all rules; where it lies on one side
+    default grid.DEFAULT_GRID) is evaluated in one call for all rules; where it lies on one side
     of the target, values far beyond it are too. Between neighbours of which one meets the target
     its crossing is found by bracketing (scipy's `brentq`, in log x where both ends are positive),
     until the realised mean meets the target within

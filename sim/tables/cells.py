@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.engine import Frames
-from sim.grid import KINDS, Setting, kind_of
-from sim.pairs import Family, generators
-from sim.tradeoff import Tradeoff
+from sim.jobs.engine import Frames
+from sim.pairs.families import Family, generators
+from sim.tables.grid import KINDS, Setting, kind_of
+from sim.tables.tradeoff import Tradeoff
 from theory.pair import Pair
 
 __all__ = ["Source", "make_cells", "make_sources", "prepared_batches", "run_cell"]

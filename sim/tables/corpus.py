@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.calibration import Choice
-from sim.grid import Setting
-from sim.target import Point, Target
-from sim.tradeoff import DIVERGENCE_OF, MEASURES, Tradeoff
+from sim.tables.calibration import Choice
+from sim.tables.grid import Setting
+from sim.tables.target import Point, Target
+from sim.tables.tradeoff import DIVERGENCE_OF, MEASURES, Tradeoff
 from theory.arrays import to_numpy
-from theory.divergences import several_divergences
-from theory.frontier import CorpusFrontier
+from theory.divergences.kinds import several_divergences
+from theory.frontier.levels import CorpusFrontier
 from theory.pair import Pair
 
 __all__ = ["CALIBRATED", "Corpus"]
 
 _STRICT = Setting("sps")
 CALIBRATED: tuple[str, ...] = ("strict_acceptance", "best_acceptance", "share", "status", "note")
-"""Columns that `Corpus.table` adds to those of sim.tradeoff.
+"""Columns that `Corpus.table` adds to those of sim.tables.tradeoff.
 
 strict_acceptance: what `sps` accepts. best_acceptance: the most that any rule accepts at the same
 mean of the target's divergence (of KL where the target is an acceptance). share: of the possible
@@ -57,7 +57,7 @@ class Corpus:
         return [Point(*means) for means in (sums / rows).tolist()]
 
     def table(self, choices: Sequence[Choice], target: Target) -> pd.DataFrame:
-        """One row per choice: the columns of sim.tradeoff, and CALIBRATED."""
+        """One row per choice: the columns of sim.tables.tradeoff, and CALIBRATED."""
         chosen = [choice.setting for choice in choices]
         tradeoff = Tradeoff([*chosen, _STRICT], self.source, self.pair, self.vocab)
         best, plain = CorpusFrontier(target.kind), CorpusFrontier("kl")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from sim.checks import require_between, unknown_name
-from sim.tradeoff import DIVERGENCE_OF
+from sim.tables.tradeoff import DIVERGENCE_OF
 
 __all__ = ["ACCEPTANCE", "ROUNDING", "Point", "Target", "short_name"]
 
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 class Target:
     """A wanted mean: a divergence of at most `level` nats, or an acceptance of at least `level`.
 
-    measure : `acceptance` or a divergence column of sim.tradeoff.COLUMNS; names of theory and the
+    measure : `acceptance` or a divergence column of tradeoff.COLUMNS; names of theory and the
               short ones (kl, reverse_kl, tv, chi2, hellinger2, js) are understood.
     level   : ≥ 0, inf included; of an acceptance in [0, 1].
 

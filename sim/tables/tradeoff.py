@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.grid import Setting
-from sim.metrics import clustered_mean, expected_accepted
+from sim.rounds.metrics import clustered_mean, expected_accepted
+from sim.tables.grid import Setting
 from theory.arrays import quotient, to_numpy
-from theory.divergences import SHORT_NAMES, several_divergences
-from theory.frontier import CorpusFrontier
+from theory.divergences.kinds import SHORT_NAMES, several_divergences
+from theory.frontier.levels import CorpusFrontier
 
 __all__ = [
     "COLUMNS",

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from real_models import measure
-from real_models.models import make_pair
+from real_models.models.pair import make_pair
 
 WORDS = 40
 TEMPLATE = "{% for m in messages %}<user> {{ m['content'] }} {% endfor %}<bot>"

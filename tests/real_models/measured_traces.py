@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from real_models.trace_format import TraceHeader
-from real_models.trace_writer import TraceWriter
+from real_models.traces.format import TraceHeader
+from real_models.traces.writer import TraceWriter
 
 V = 24
 PROMPTS = [("a", "prose", 5), ("b", "code", 3), ("c", "prose", 6), ("d", "code", 1)]

@@ -11,13 +11,13 @@ from measured_traces import LABELS, PROMPTS, record, tables
 
 from benchmarks.equal import calibrated_rows
 from real_models import calibrate, measure
-from real_models.distributions import SamplingSettings
-from real_models.parts import Resources
-from real_models.trace import open_trace
-from real_models.trace_corpus import trace_corpus
-from sim.grid import Setting
-from sim.target import Target
-from sim.tradeoff import COLUMNS
+from real_models.laws.distributions import SamplingSettings
+from real_models.measuring.corpus import trace_corpus
+from real_models.measuring.parts import Resources
+from real_models.traces.reader import open_trace
+from sim.tables.grid import Setting
+from sim.tables.target import Target
+from sim.tables.tradeoff import COLUMNS
 from theory import RULES, make_rule
 
 RESOURCES = Resources("cpu", 1 << 20)

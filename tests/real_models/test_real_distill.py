@@ -9,8 +9,8 @@ import torch
 
 from real_models import distill as module
 from real_models.distill import main
-from real_models.loading import LoadOptions
-from real_models.models import load_pair
+from real_models.models.loading import LoadOptions
+from real_models.models.pair import load_pair
 
 
 @pytest.fixture(scope="module")

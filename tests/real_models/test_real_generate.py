@@ -12,8 +12,8 @@ from transformers import LogitsProcessor, StoppingCriteria, TextIteratorStreamer
 
 from real_models.errors import UserError
 from real_models.generate import CUSTOM_GENERATE
-from real_models.laws import SettingsLaws
-from real_models.processor_laws import ProcessorLaws, processor_laws
+from real_models.laws.processor_laws import ProcessorLaws, processor_laws
+from real_models.laws.settings_laws import SettingsLaws
 from theory import make_rule
 
 IDS = torch.tensor([[5, 6, 7, 8]])

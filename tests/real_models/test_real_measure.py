@@ -6,13 +6,14 @@ import pytest
 import torch
 from measured_traces import FEW, LABELS, PROMPTS, SMALL, V, record, tables
 
-from real_models.distributions import SamplingSettings
-from real_models.measure import DEFAULT_SETTINGS, main
-from real_models.stored import frontier_from_frame, frontier_to_frame
-from real_models.tables import QUANTILES
-from real_models.trace import open_trace
-from sim.grid import settings
-from sim.tradeoff import COLUMNS, MEASURES
+from real_models.laws.distributions import SamplingSettings
+from real_models.measure import main
+from real_models.measuring.stored import frontier_from_frame, frontier_to_frame
+from real_models.measuring.tables import QUANTILES
+from real_models.options.recording import DEFAULT_SETTINGS
+from real_models.traces.reader import open_trace
+from sim.tables.grid import settings
+from sim.tables.tradeoff import COLUMNS, MEASURES
 from theory import RULES, CorpusFrontier, Pair, one_step, optimal_gamma
 
 

@@ -14,10 +14,11 @@ import torch
 from measured_traces import LABELS, PROMPTS, SMALL, TABLES, parts_of, record, table_bytes, tables
 
 from real_models import measure as module
-from real_models import parts
 from real_models.errors import UserError
-from real_models.measure import main, parse_bytes
-from real_models.trace import open_trace
+from real_models.measure import main
+from real_models.measuring import parts
+from real_models.options.recording import parse_bytes
+from real_models.traces.reader import open_trace
 from theory import Pair, make_rule
 
 
@@ -39,10 +40,10 @@ def test_the_memory_limit_does_not_show(finished, trace, tmp_path, size, monkeyp
 PEAK = """
 import re, sys
 from pathlib import Path
-from real_models import parts
-from real_models.distributions import SamplingSettings
-from real_models.trace import open_trace
-from sim.grid import settings
+from real_models.measuring import parts
+from real_models.laws.distributions import SamplingSettings
+from real_models.traces.reader import open_trace
+from sim.tables.grid import settings
 
 def measure(folder, limit):
     resources = parts.Resources("cpu", limit)

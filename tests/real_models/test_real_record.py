@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from real_models import record as module
-from real_models.contexts import Text, score
-from real_models.loading import LoadOptions
-from real_models.models import load_pair
+from real_models.models.loading import LoadOptions
+from real_models.models.pair import load_pair
 from real_models.record import main
-from real_models.trace import open_trace
+from real_models.traces.contexts import Text, score
+from real_models.traces.reader import open_trace
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_an_interruption_keeps_finished_prompts(command, tmp_path, whole, monkey
 
 KILLED = """
 import os, signal, sys
-from real_models import trace_writer
+from real_models.traces import writer as trace_writer
 from real_models.record import main
 
 calls = 0
@@ -269,7 +269,7 @@ def test_help_shows_an_example(capsys):
 
 @pytest.mark.model
 def test_the_default_pair_and_prompts(tmp_path):
-    from real_models.distributions import distributions
+    from real_models.laws.distributions import distributions
 
     assert main(["--out", str(tmp_path), "--positions", "4"]) == 0
     trace = open_trace(tmp_path)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from sim.calibrate import main
-from sim.calibration import MET, MISSED, SLACK, calibrate
-from sim.cells import make_sources, prepared_batches
-from sim.corpus import CALIBRATED, Corpus
-from sim.grid import Setting
-from sim.pairs import make_family
-from sim.target import Point, Target
-from sim.tradeoff import COLUMNS, Tradeoff
+from sim.pairs.families import make_family
+from sim.tables.calibration import MET, MISSED, SLACK, calibrate
+from sim.tables.cells import make_sources, prepared_batches
+from sim.tables.corpus import CALIBRATED, Corpus
+from sim.tables.grid import Setting
+from sim.tables.target import Point, Target
+from sim.tables.tradeoff import COLUMNS, Tradeoff
 from theory import RULES
 
 KL = "kl_output_verifier"

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from joblib import parallel_config
 
-from sim.engine import backend_context, run_cells
+from sim.jobs.engine import backend_context, run_cells
 from sim.sweep import main
-from sim.tradeoff import COLUMNS
+from sim.tables.tradeoff import COLUMNS
 
 SMALL = [
     *("--pairs", "zipf:noise=0.5", "disjoint", "amplification", "--vocab", "32"),

@@ -2,8 +2,9 @@ r"""What a rule guarantees before any draft exists: the largest D_f(output‖q) 
 
 A budget δ bounds each candidate's target and not what is emitted (claim 13). What is emitted is
 bounded by the reach of the rule, the set of outputs it can produce for a verifier row, which
-:mod:`theory.reach` describes and proves. Here the largest divergence on that set is returned with a
-draft that causes it, and turned round: the loosest parameter that keeps a wanted divergence.
+:mod:`theory.certificates.reach` describes and proves. Here the largest divergence on that set is
+returned with a draft that causes it, and turned round: the loosest parameter that keeps a wanted
+divergence.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from theory.arrays import (
     namespace,
     quiet,
 )
-from theory.capped import Extent
-from theory.divergences import resolve_divergence
-from theory.reach import FAMILIES, Rows, reach_of
+from theory.certificates.capped import Extent
+from theory.certificates.reach import FAMILIES, Rows, reach_of
+from theory.divergences.kinds import resolve_divergence
+from theory.divergences.summand import Divergence
 from theory.rules import Rule
-from theory.summand import Divergence
 
 BISECTIONS = 64  # of the logarithm of a parameter over RANGE: to the last digits
 RANGE = (-150.0, 100.0)
@@ -66,7 +67,7 @@ def certified_divergence(
     Certificate
         Exact for the linear rules and for mentored decoding (TV: up to 12 tokens), and for the
         others where the row has at most 12 tokens or f(0) = ∞; bounds elsewhere, apart by the
-        defect of one token of the tail (see :mod:`theory.capped`). Computed in float64, returned
+        defect of one token of the tail (see `capped.py`). Computed in float64, returned
         in the dtype of q.
 
     Raises

@@ -36,7 +36,7 @@ from theory.arrays import (
     search_rows,
     take_rows,
 )
-from theory.summand import Divergence
+from theory.divergences.summand import Divergence
 
 WORK = 1 << 15  # points per row of the search: V ≤ 12 is exact, V = 1000 has four heads
 BLOCK = 1 << 22  # points evaluated at once

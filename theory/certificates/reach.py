@@ -38,12 +38,12 @@ from theory.arrays import (
     search_rows,
     take_rows,
 )
-from theory.capped import Extent, largest_divergence, subsets
-from theory.divergences import Power
-from theory.optimum import Gamma, optimal_gamma, second_order_gamma
+from theory.certificates.capped import Extent, largest_divergence, subsets
+from theory.divergences.kinds import Power
+from theory.divergences.summand import Divergence
+from theory.optimum.gamma import Gamma, optimal_gamma, second_order_gamma
 from theory.rules import CandidateRule, Rule, TargetOnlyRule
 from theory.rules.target import Interpolation, Lenience, Mentored, SpS
-from theory.summand import Divergence
 
 SEARCH_STEPS = 42  # of the golden section for TV under mentored decoding
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)

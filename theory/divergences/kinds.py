@@ -1,8 +1,8 @@
 r"""The f-divergences :math:`D_f(h\|q) = \sum_x q_x f(h_x/q_x)` in nats, accurate near h = q.
 
 Every kind is one frozen object that knows its generator, its normalised summand and its slope (see
-:mod:`theory.summand`). Sources: Csiszár (1967) for the class, Cressie and Read (1984) for the power
-family.
+:mod:`theory.divergences.summand`). Sources: Csiszár (1967) for the class, Cressie and Read (1984)
+for the power family.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from theory.arrays import (
     namespace,
     quotient,
 )
-from theory.contrast import Contrast
-from theory.summand import Divergence, expm1_remainder, log_or_minus_inf
+from theory.divergences.contrast import Contrast
+from theory.divergences.summand import Divergence, expm1_remainder, log_or_minus_inf
 
 __all__ = [
     "DIVERGENCES",

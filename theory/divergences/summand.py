@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from theory.arrays import Array, namespace, quiet
-from theory.contrast import Contrast
+from theory.divergences.contrast import Contrast
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from theory.arrays import UNIT, Array, is_lazy, namespace, quiet, search_rows, take_rows
-from theory.bracket import Bracket, descend
+from theory.divergences.summand import Divergence, price_of
+from theory.frontier.bracket import Bracket, descend
 from theory.law import OneStep
 from theory.pair import Pair, RatioOrder, running_sums, suffix_sums
-from theory.summand import Divergence, price_of
 
 
 class Clip(NamedTuple):

@@ -1,8 +1,9 @@
 r"""The frontier: the best acceptance any rule can have at a given divergence.
 
-Per position it is the clipped family of :mod:`theory.clipped` at a level. For a corpus of positions
-with a *mean* budget the optimum shares one multiplier μ = f′(a_t) − f′(b_t) over all positions t
-(claim 17), and Lagrangian duality turns each multiplier into a bound that holds for every rule:
+Per position it is the clipped family of :mod:`theory.frontier.clipped` at a level. For a corpus of
+positions with a *mean* budget the optimum shares one multiplier μ = f′(a_t) − f′(b_t) over all
+positions t (claim 17), and Lagrangian duality turns each multiplier into a bound that holds for
+every rule:
 
     mean acceptance ≤ mean_t [A_t(μ) + (D_t − D_t(μ))/μ],
 
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from theory.arrays import Array, check_elementwise, coerce, to_numpy
-from theory.clipped import ClippedFamily, clipped_law
-from theory.divergences import Divergence, resolve_divergence
+from theory.divergences.kinds import Divergence, resolve_divergence
+from theory.frontier.clipped import ClippedFamily, clipped_law
 from theory.law import OneStep
 from theory.pair import Pair
 

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from theory.arrays import UNIT, Array, quiet, ratio_of, take_rows
-from theory.bracket import descend, narrowed, straight
-from theory.clipped import ClippedFamily, clipped, clipped_law
+from theory.divergences.summand import Divergence
+from theory.frontier.bracket import descend, narrowed, straight
+from theory.frontier.clipped import ClippedFamily, clipped, clipped_law
 from theory.pair import Pair, RatioOrder
-from theory.summand import Divergence
 
 WORTH_MERGING = 2048  # tokens of a row; below, sorting is as fast
 DIGITS = 6  # binary ones that the ratios of a group share, after the first
@@ -46,7 +46,7 @@ def clipped_target(
 ) -> Array:
     """Return clip(p, bq, aq) ``[R, K]`` of a pair in any order, at one level for all rows.
 
-    It is the output of :func:`theory.clipped.clipped_law`, to rounding.
+    It is the output of :func:`theory.frontier.clipped.clipped_law`, to rounding.
     """
     rows = [row.target(on_support) for row in _merged_rows(pair, level, kind)]
     if rows and all(row is not None for row in rows):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from theory.ledger import Claim, Outcome, load_claims
+from theory.ledger.verdicts import Claim, Outcome, load_claims
 
 SEED = 20_260_407
 

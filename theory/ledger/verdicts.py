@@ -100,12 +100,12 @@ class Outcome:
 
 
 def load_claims() -> list[Claim]:
-    """Return every claim of ``theory.derivations``, numbers first, then the refutations."""
-    package = importlib.import_module("theory.derivations")
+    """Return every claim of ``theory.ledger.derivations``, numbers first, then the refutations."""
+    package = importlib.import_module("theory.ledger.derivations")
     claims: list[Claim] = []
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith(("claim_", "refutation_")):
-            claims.append(importlib.import_module(f"theory.derivations.{module.name}").CLAIM)
+            claims.append(importlib.import_module(f"theory.ledger.derivations.{module.name}").CLAIM)
     numbers = [claim.number for claim in claims]
     if len(set(numbers)) != len(numbers):
         raise ValueError(f"two claims share a number: {sorted(map(str, numbers))}")

@@ -28,8 +28,8 @@ from theory.arrays import (
     namespace,
     quiet,
 )
-from theory.divergences import DIVERGENCES, Divergence, resolve_divergence
-from theory.tilting import piecewise, solve_bracketed, solve_kl
+from theory.divergences.kinds import DIVERGENCES, Divergence, resolve_divergence
+from theory.optimum.tilting import piecewise, solve_bracketed, solve_kl
 
 BLOCK = 1 << 15  # elements per block on a CPU: every temporary stays in the second-level cache
 

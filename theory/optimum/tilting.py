@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from theory.arrays import Array, device_of, is_lazy, put
-from theory.summand import Divergence
+from theory.divergences.summand import Divergence
 
 KL_STEPS = 2
 BRACKET_STEPS = 120

@@ -21,9 +21,9 @@ from theory.arrays import (
     quotient,
     take_rows,
 )
-from theory.divergences import DIVERGENCES, Divergence, resolve_divergence
+from theory.divergences.kinds import DIVERGENCES, Divergence, resolve_divergence
 from theory.law import OneStep, candidate_law, target_only_law
-from theory.optimum import Gamma, optimal_gamma, second_order_gamma
+from theory.optimum.gamma import Gamma, optimal_gamma, second_order_gamma
 from theory.pair import Pair
 from theory.rules.base import Rule, coupled_accept
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from theory.arrays import Array, check_scalar, normalised_or
-from theory.clipped import clipped_law
-from theory.divergences import Divergence, resolve_divergence
+from theory.divergences.kinds import Divergence, resolve_divergence
+from theory.frontier.clipped import clipped_law
+from theory.frontier.merging import clipped_target, surely_kept
 from theory.law import OneStep
-from theory.merging import clipped_target, surely_kept
 from theory.pair import Pair
 from theory.rules.base import TargetRule
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from real_models.contexts import text_stream
-from real_models.decode_metrics import summary
-from real_models.decoding import Decoding, decode, prompt_lookup
-from real_models.distributions import SamplingSettings
+from real_models.decoding.loop import Decoding, decode, prompt_lookup
+from real_models.decoding.metrics import summary
+from real_models.decoding.observation import Observation
 from real_models.errors import UserError
-from real_models.observation import Observation
+from real_models.laws.distributions import SamplingSettings
 from real_models.prompts import Prompt
+from real_models.traces.contexts import text_stream
 from theory import RULES, Rule, divergence, make_rule, one_step
 
 PROMPTS = [
@@ -60,8 +60,8 @@ def test_the_way_of_other_devices_gives_the_same_text(tiny_pair, rule, monkeypat
     options = {"draft_tokens": 4, "new_tokens": 10, "compare": False, "batch_size": 3}
     options["settings"] = SamplingSettings(0.7, top_k=8)
     here = decode(tiny_pair, PROMPTS, rule, **options)
-    monkeypatch.setattr("real_models.verification.native", lambda rows: rows)
-    monkeypatch.setattr("real_models.verification._PLACES_AT_ONCE", {})
+    monkeypatch.setattr("real_models.decoding.verification.native", lambda rows: rows)
+    monkeypatch.setattr("real_models.decoding.verification._PLACES_AT_ONCE", {})
     there = decode(tiny_pair, PROMPTS, rule, **options)
     assert texts(here) == texts(there)
     for one, other in zip(here.texts, there.texts):
@@ -81,7 +81,9 @@ def test_a_round_takes_its_numbers_whether_they_are_used_or_not(tiny_pair, monke
             taken.append(shape)
             return self.stream.random(shape)
 
-    monkeypatch.setattr("real_models.decoding.text_stream", lambda *key: Watched(text_stream(*key)))
+    monkeypatch.setattr(
+        "real_models.decoding.loop.text_stream", lambda *key: Watched(text_stream(*key))
+    )
     run = decode(tiny_pair, PROMPTS[:1], CACTUS, draft_tokens=4, new_tokens=20, compare=False)
     assert taken == [(5, 3)] * len(run.texts[0].drafted)
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from scipy import stats
 
-from real_models.decoding import decode, prompt_lookup
-from real_models.distributions import SamplingSettings
-from real_models.models import make_pair
+from real_models.decoding.loop import decode, prompt_lookup
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.pair import make_pair
 from real_models.prompts import Prompt
 from theory import make_rule
 from theory.rules import TargetRule
@@ -191,7 +191,7 @@ def test_a_draft_scored_at_another_temperature_fails(pair, monkeypatch):
     sharper = SamplingSettings(0.5)
     law = exact_law(pair, RULES["sps"], SETTINGS["plain"], draft_tokens=2)
     monkeypatch.setattr(
-        "real_models.drafters._by_text",
+        "real_models.decoding.drafters._by_text",
         lambda steps, lengths: torch.cat(
             [
                 sharper.probabilities(rows[:n].log())

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from real_models.cached_model import CachedModel
-from real_models.distributions import SamplingSettings
-from real_models.drafters import ModelDrafter, NoDrafter, PromptLookup, parse_lookup
+from real_models.decoding.drafters import ModelDrafter, NoDrafter, PromptLookup, parse_lookup
 from real_models.errors import UserError
-from real_models.laws import SettingsLaws
+from real_models.laws.distributions import SamplingSettings
+from real_models.laws.settings_laws import SettingsLaws
+from real_models.models.cached_model import CachedModel
 
 CPU = torch.device("cpu")
 

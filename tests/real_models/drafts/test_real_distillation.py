@@ -7,20 +7,20 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
-from real_models.calibration import acceptance, calibrate
-from real_models.contexts import Text, score
-from real_models.distillation import (
+from real_models.drafts.distillation import (
     TrainingSettings,
     _batches,
     distill,
     even_layers,
     kl_loss,
 )
+from real_models.drafts.text_batches import sample_texts
+from real_models.drafts.texts import acceptance, calibrate
 from real_models.errors import UserError
-from real_models.layer_skip import skip_layers
-from real_models.models import make_pair
+from real_models.models.layer_skip import skip_layers
+from real_models.models.pair import make_pair
 from real_models.prompts import Prompt, read_prompts
-from real_models.text_batches import sample_texts
+from real_models.traces.contexts import Text, score
 
 GENTLE = TrainingSettings(minutes=None, steps=60, batch=8, learning_rate=5e-3)
 
@@ -134,7 +134,7 @@ def test_every_text_is_seen_once_before_any_twice(pair, texts, monkeypatch):
         seen.extend(batch)
         return real(verifier, draft, batch, vocabulary)
 
-    monkeypatch.setattr("real_models.distillation.kl_loss", spy)
+    monkeypatch.setattr("real_models.drafts.distillation.kl_loss", spy)
     settings = TrainingSettings(minutes=None, steps=30, batch=7)
     distill(pair.verifier, pair.draft, texts, settings, pair.vocabulary)
     first, second = seen[:100], seen[100:200]

@@ -6,10 +6,10 @@ import torch
 from scipy.stats import chisquare
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from real_models.drafts.text_batches import sample_texts
 from real_models.errors import UserError
-from real_models.models import make_pair
+from real_models.models.pair import make_pair
 from real_models.prompts import Prompt
-from real_models.text_batches import sample_texts
 
 FALSE_FAIL = 1e-6
 STARTS = [Prompt("w4 w5", "short"), Prompt("w7 w8 w9 w10 w11", "long")]

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from real_models.calibration import (
+from real_models.drafts.texts import (
     CALIBRATION_PROMPTS,
     OPENINGS,
     Calibration,
     acceptance,
     calibrate,
 )
-from real_models.contexts import score
 from real_models.errors import UserError
-from real_models.layer_skip import skip_layers
-from real_models.models import make_pair
+from real_models.models.layer_skip import skip_layers
+from real_models.models.pair import make_pair
 from real_models.prompts import Prompt, read_prompts
+from real_models.traces.contexts import score
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_one_text_has_no_standard_error(pair, calibration):
 
 
 def test_prompts_that_are_too_long_are_named_first(pair, monkeypatch):
-    monkeypatch.setattr("real_models.calibration.make_text", lambda *_: pytest.fail("sampled"))
+    monkeypatch.setattr("real_models.drafts.texts.make_text", lambda *_: pytest.fail("sampled"))
     prompts = [Prompt("w4", "short"), Prompt("w4 " * 100, "long")]
     with pytest.raises(UserError, match="'long': 140 tokens exceed the models' limit of 128"):
         calibrate(pair, prompts, positions=40)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-import real_models.distributions as module
-from real_models.distributions import SamplingSettings, distributions
+import real_models.laws.distributions as module
+from real_models.laws.distributions import SamplingSettings, distributions
 
 INF = math.inf
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from real_models import models
-from real_models.compatibility import tokenizer_hash
 from real_models.errors import UserError
-from real_models.loading import LoadOptions, load_model, resolve_device
-from real_models.models import PAIRS, load_pair, make_pair, register_pair
+from real_models.models import pair as models
+from real_models.models.compatibility import tokenizer_hash
+from real_models.models.loading import LoadOptions, load_model, resolve_device
+from real_models.models.pair import PAIRS, load_pair, make_pair, register_pair
 
 
 def test_a_pair_of_folders(tiny_folder):

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from real_models.contexts import (
+from real_models.errors import UserError
+from real_models.laws.distributions import SamplingSettings
+from real_models.models.pair import make_pair
+from real_models.prompts import Prompt
+from real_models.traces.contexts import (
     Text,
     make_text,
     sample_continuation,
@@ -12,10 +16,6 @@ from real_models.contexts import (
     score,
     text_stream,
 )
-from real_models.distributions import SamplingSettings
-from real_models.errors import UserError
-from real_models.models import make_pair
-from real_models.prompts import Prompt
 
 PLAIN = SamplingSettings()
 PROMPT = Prompt("w4 w5 w6 w7", "p")

@@ -11,9 +11,9 @@ import torch
 
 from real_models.errors import UserError
 from real_models.files import write_whole
-from real_models.trace import open_trace
-from real_models.trace_format import ChunkEntry, TraceHeader, from_storage, to_storage
-from real_models.trace_writer import TraceWriter
+from real_models.traces.format import ChunkEntry, TraceHeader, from_storage, to_storage
+from real_models.traces.reader import open_trace
+from real_models.traces.writer import TraceWriter
 
 V = 7
 

@@ -10,9 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from sim import figures
-from sim.grid import settings
-from sim.pairs import Gaussian
-from sim.tradeoff import Tradeoff
+from sim.pairs.families import Gaussian
+from sim.tables.grid import settings
+from sim.tables.tradeoff import Tradeoff
 from theory import Pair, divergence, make_rule, one_step
 
 P, Q = [0.05, 0.80, 0.15], [0.30, 0.35, 0.35]

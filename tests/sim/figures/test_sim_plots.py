@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from sim.grid import settings
-from sim.logaxis import LogAxis
-from sim.pairs import generators, make_family
-from sim.plots import plot_amplification, plot_tradeoff, rule_markers
-from sim.summary import FRONTIER, amplification_finding, summarise, tradeoff_finding
-from sim.tradeoff import Tradeoff
+from sim.drawing.logaxis import LogAxis
+from sim.figures.tradeoff import plot_amplification, plot_tradeoff, rule_markers
+from sim.pairs.families import generators, make_family
+from sim.tables.grid import settings
+from sim.tables.summary import FRONTIER, amplification_finding, summarise, tradeoff_finding
+from sim.tables.tradeoff import Tradeoff
 from theory import RULES
 from theory.pair import Pair
 

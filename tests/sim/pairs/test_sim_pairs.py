@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.filters import filter_probabilities, softmax
-from sim.pairs import FAMILIES, Amplification, Disjoint, Filtered, generators, make_family
+from sim.pairs.families import FAMILIES, Amplification, Disjoint, Filtered, generators, make_family
+from sim.pairs.filters import filter_probabilities, softmax
 
 unit = st.floats(0, 1)
 PARAMETERS = {

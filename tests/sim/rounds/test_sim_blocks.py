@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.sampling import verify_block, verify_greedy
+from sim.rounds.sampling import verify_block, verify_greedy
 
 
 def test_first_rejection_is_replaced_wherever_it_is():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sampling import (
+from sim.rounds.sampling import (
     acceptance_metrics,
     accepted_from_emitted,
     expected_accepted,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chisquare
 
-from sim.pairs import generators, make_family
-from sim.sampling import (
+from sim.pairs.families import generators, make_family
+from sim.rounds.sampling import (
     acceptance_metrics,
     expected_accepted,
     sample_block,

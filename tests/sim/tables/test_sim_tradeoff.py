@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim import tradeoff as tradeoff_module
-from sim.grid import DEFAULT_GRID, KINDS, Setting, kind_of, settings
-from sim.metrics import expected_accepted
-from sim.pairs import generators, make_family
-from sim.tradeoff import COLUMNS, MEANS, MEASURES, Tradeoff, measure_batch
+from sim.pairs.families import generators, make_family
+from sim.rounds.metrics import expected_accepted
+from sim.tables import tradeoff as tradeoff_module
+from sim.tables.grid import DEFAULT_GRID, KINDS, Setting, kind_of, settings
+from sim.tables.tradeoff import COLUMNS, MEANS, MEASURES, Tradeoff, measure_batch
 from theory import RULES, CorpusFrontier, divergence, one_step
 from theory.pair import Pair
 
@@ -264,7 +264,7 @@ def test_positions_measured_before_are_taken_as_if_they_were_added():
 FAULTS = """
 import resource, sys
 import numpy as np
-from sim.tradeoff import Tradeoff
+from sim.tables.tradeoff import Tradeoff
 if sys.argv[1:]:
     Tradeoff([], "", "", 1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -11,9 +11,9 @@ from hypothesis.extra.numpy import arrays
 
 import theory
 from theory.arrays import to_numpy
-from theory.capped import head_count, largest_divergence
-from theory.certificate import Certificate, certified_divergence, certifying_budget
-from theory.derivations.common import extreme_pairs
+from theory.certificates.budgets import Certificate, certified_divergence, certifying_budget
+from theory.certificates.capped import head_count, largest_divergence
+from theory.ledger.derivations.common import extreme_pairs
 
 KINDS = [*theory.DIVERGENCES, "power:0.5", "power:3"]
 RULES = {
@@ -230,7 +230,7 @@ def test_the_bounds_without_a_tail_agree_with_those_with_one(monkeypatch):
     exact = largest_divergence(kind, q, cap)
     np.testing.assert_array_equal(exact.lower, exact.upper)
     for heads in (1, 3, 6):
-        monkeypatch.setattr("theory.capped.head_count", lambda width, m=heads: m)
+        monkeypatch.setattr("theory.certificates.capped.head_count", lambda width, m=heads: m)
         loose = largest_divergence(kind, q, cap)
         assert np.all(loose.lower <= exact.lower + 1e-12)
         assert np.all(exact.lower <= loose.upper + 1e-12)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from theory_strategies import ALL_KINDS, KINDS, pairs
 
 from theory import DIVERGENCES, divergence
-from theory.divergences import (
+from theory.divergences.kinds import (
     SHORT_NAMES,
     Power,
     resolve_divergence,

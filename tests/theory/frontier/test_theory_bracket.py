@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theory.arrays import quiet
-from theory.bracket import Bracket, descend
+from theory.frontier.bracket import Bracket, descend
 
 
 class Cost(NamedTuple):

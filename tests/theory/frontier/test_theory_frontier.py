@@ -25,7 +25,7 @@ from theory import (
     make_rule,
     one_step,
 )
-from theory.frontier import MULTIPLIERS, CorpusArrays
+from theory.frontier.levels import MULTIPLIERS, CorpusArrays
 
 
 def dirichlet_pair(rows, width, seed, concentration=0.6):

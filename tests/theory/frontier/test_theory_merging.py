@@ -10,9 +10,9 @@ from theory_strategies import ALL_KINDS, row_pairs
 
 from theory import Pair, divergence, make_rule
 from theory.arrays import ratio_of
-from theory.clipped import clipped_law
-from theory.divergences import resolve_divergence
-from theory.merging import Merged, clipped_target, surely_kept
+from theory.divergences.kinds import resolve_divergence
+from theory.frontier.clipped import clipped_law
+from theory.frontier.merging import Merged, clipped_target, surely_kept
 
 LEVELS = (0.0, 1e-9, 1e-4, 0.02, 0.1, 0.5, 3.0, math.inf)
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from theory.claims import run_claim
-from theory.derivations import claim_12_feasible_region as region
-from theory.derivations import claim_17_corpus_frontier as joint
-from theory.derivations.claim_14_on_yins_line import exact_law
-from theory.derivations.claim_18_reads import reads_per_token
 from theory.law import OneStep
-from theory.ledger import Outcome, load_claims
+from theory.ledger.claims import run_claim
+from theory.ledger.derivations import claim_12_feasible_region as region
+from theory.ledger.derivations import claim_17_corpus_frontier as joint
+from theory.ledger.derivations.claim_14_on_yins_line import exact_law
+from theory.ledger.derivations.claim_18_reads import reads_per_token
+from theory.ledger.verdicts import Outcome, load_claims
 
 NUMBERS = [*range(11, 21), "R1", "R2"]
 CLAIMS = {claim.number: claim for claim in load_claims() if claim.number in NUMBERS}
@@ -84,24 +84,24 @@ def _strict(original):
 
 
 BREAKAGES = [
-    (11, "theory.optimum._second_order", _second_order_with(2.0)),
-    (11, "theory.optimum._second_order", _second_order_with(0.5)),
-    (12, "theory.optimum._second_order", _second_order_with(2.0)),
-    (12, "theory.divergences.KL.term", _swapped_arguments),
-    (13, "theory.optimum._root", _root_at_twice_the_budget),
+    (11, "theory.optimum.gamma._second_order", _second_order_with(2.0)),
+    (11, "theory.optimum.gamma._second_order", _second_order_with(0.5)),
+    (12, "theory.optimum.gamma._second_order", _second_order_with(2.0)),
+    (12, "theory.divergences.kinds.KL.term", _swapped_arguments),
+    (13, "theory.optimum.gamma._root", _root_at_twice_the_budget),
     (13, "theory.law._received", _scaled(2.0)),
     (14, "theory.law._received", _scaled(2.0)),
-    (15, "theory.clipped.ClippedFamily.solve", _rejecting_more),
+    (15, "theory.frontier.clipped.ClippedFamily.solve", _rejecting_more),
     (16, "theory.rules.target._kept_and_recovered", _scaled(0.9)),
-    (16, "theory.clipped.ClippedFamily.solve", _rejecting_more),
-    (17, "theory.frontier._mass_at_slopes", _scaled(1.02)),
+    (16, "theory.frontier.clipped.ClippedFamily.solve", _rejecting_more),
+    (17, "theory.frontier.levels._mass_at_slopes", _scaled(1.02)),
     (18, "theory.rules.candidate.candidate_law", _squared_acceptance),
-    (19, "theory.reach._capped", _smaller_cap),
-    (19, "theory.reach._mentored", _half_the_level),
+    (19, "theory.certificates.reach._capped", _smaller_cap),
+    (19, "theory.certificates.reach._mentored", _half_the_level),
     (20, "theory.rules.candidate.target_only_law", _complement_for_value),
-    (20, "theory.optimum._root", _root_at_twice_the_budget),
+    (20, "theory.optimum.gamma._root", _root_at_twice_the_budget),
     ("R1", "theory.rules.candidate.CandidateRule.law", _strict),
-    ("R2", "theory.optimum._second_order", _second_order_with(0.25)),
+    ("R2", "theory.optimum.gamma._second_order", _second_order_with(0.25)),
 ]
 
 

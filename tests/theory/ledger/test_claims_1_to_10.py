@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import theory
-from theory.claims import run_claim
-from theory.contrast import Contrast
-from theory.derivations import solvers
+from theory.divergences.contrast import Contrast
 from theory.law import OneStep
-from theory.ledger import Outcome, load_claims
+from theory.ledger.claims import run_claim
+from theory.ledger.derivations import solvers
+from theory.ledger.verdicts import Outcome, load_claims
 
 NUMBERS = [*range(1, 11), "R3", "R4"]
 CLAIMS = {claim.number: claim for claim in load_claims() if claim.number in NUMBERS}
@@ -87,17 +87,17 @@ def _unscaled_target(q, n, gamma):
 
 BREAKAGES = [
     (1, "theory.rules.base.coupled_accept", _scaled(0.9)),
-    (2, "theory.divergences.KL.term", _swapped_arguments),
+    (2, "theory.divergences.kinds.KL.term", _swapped_arguments),
     (2, "theory.candidate_target", _replaced_by(_unscaled_target)),
-    (2, "theory.divergences.JensenShannon.slope", _scaled(2.0)),
-    (2, "theory.optimum._cost_of_certainty", _scaled(2.0)),
+    (2, "theory.divergences.kinds.JensenShannon.slope", _scaled(2.0)),
+    (2, "theory.optimum.gamma._cost_of_certainty", _scaled(2.0)),
     (3, "theory.law._received", _scaled(2.0)),
     (4, "theory.pair.Pair.verifier_entropy", _negated_property),
-    (5, "theory.divergences.KL.summand", _swapped_contrast),
-    (5, "theory.divergences.KL.over", _scaled(0.5)),
-    (6, "theory.optimum._second_order", _second_order_with(0.5)),
-    (7, "theory.optimum._second_order", _second_order_with(2.0)),
-    (7, "theory.optimum._second_order", _second_order_with(0.5)),
+    (5, "theory.divergences.kinds.KL.summand", _swapped_contrast),
+    (5, "theory.divergences.kinds.KL.over", _scaled(0.5)),
+    (6, "theory.optimum.gamma._second_order", _second_order_with(0.5)),
+    (7, "theory.optimum.gamma._second_order", _second_order_with(2.0)),
+    (7, "theory.optimum.gamma._second_order", _second_order_with(0.5)),
     (8, "theory.rules.base.AcceptSetRule.law", _recovering_from_the_verifier),
     (9, "theory.rules.base.TargetRule.law", _squared_acceptance),
     (

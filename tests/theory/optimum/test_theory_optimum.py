@@ -18,7 +18,7 @@ from theory_strategies import ALL_KINDS, KINDS
 
 from theory import candidate_target, divergence, optimal_gamma, second_order_gamma
 
-ORACLE = Path(__file__).resolve().parents[1] / "data" / "gamma_oracle.jsonl"
+ORACLE = Path(__file__).resolve().parents[2] / "data" / "gamma_oracle.jsonl"
 POINTS = [json.loads(line) for line in ORACLE.read_text().splitlines()]
 ULP = 2.0**-52
 SMALLEST = 5e-324

@@ -20,14 +20,14 @@ import sympy
 from scipy.optimize import linprog
 
 import theory
-from theory.derivations.common import (
+from theory.ledger.derivations.common import (
     admissible_rules,
     extreme_pairs,
     in_every_order,
     law_by_definition,
     vanishes,
 )
-from theory.ledger import Check, Claim, Step
+from theory.ledger.verdicts import Check, Claim, Step
 from theory.rules import TargetRule
 
 TOLERANCE = 1e-9

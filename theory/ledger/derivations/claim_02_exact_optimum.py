@@ -19,9 +19,9 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import GENERATORS, divergence_error, is_convex, t, vanishes
-from theory.derivations.solvers import KINDS, best_candidate
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import GENERATORS, divergence_error, is_convex, t, vanishes
+from theory.ledger.derivations.solvers import KINDS, best_candidate
+from theory.ledger.verdicts import Check, Claim, Step
 
 q, gamma, nu = sympy.symbols("q gamma nu", positive=True)
 multiplier, delta = sympy.symbols("lambda delta", positive=True)

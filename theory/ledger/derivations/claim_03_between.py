@@ -25,7 +25,7 @@ import sympy
 from scipy.special import rel_entr
 
 import theory
-from theory.derivations.common import (
+from theory.ledger.derivations.common import (
     GENERATORS,
     extreme_pairs,
     in_every_order,
@@ -34,7 +34,7 @@ from theory.derivations.common import (
     t,
     vanishes,
 )
-from theory.ledger import Check, Claim, Step
+from theory.ledger.verdicts import Check, Claim, Step
 from theory.rules import Rule
 
 TOLERANCE = 1e-11

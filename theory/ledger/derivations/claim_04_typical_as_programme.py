@@ -23,8 +23,8 @@ from scipy.optimize import linprog
 from scipy.stats import entropy
 
 import theory
-from theory.derivations.common import vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-7
 ROWS = 60

@@ -16,8 +16,8 @@ from scipy.optimize import linprog
 from scipy.stats import entropy
 
 import theory
-from theory.derivations.common import extreme_pairs, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import extreme_pairs, vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-9
 

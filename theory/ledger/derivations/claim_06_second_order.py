@@ -20,8 +20,8 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import GENERATORS, t, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import GENERATORS, t, vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-12
 NEXT_TERM_TOLERANCE = 5e-3  # at δ = 1e−8, where the term after it is about √δ times as large

@@ -17,14 +17,14 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import (
+from theory.ledger.derivations.common import (
     admissible_rules,
     extreme_pairs,
     in_every_order,
     law_by_definition,
     vanishes,
 )
-from theory.ledger import Check, Claim, Step
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-10
 ON_THE_LINE = 1e-9

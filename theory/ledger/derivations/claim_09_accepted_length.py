@@ -19,8 +19,8 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-12
 LONG_RUN_TOLERANCE = 1e-3  # a rate near 1 leaves the renewals almost periodic for a long time

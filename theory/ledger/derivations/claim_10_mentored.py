@@ -22,9 +22,9 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import in_every_order, vanishes
-from theory.derivations.solvers import maximal_acceptance
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import in_every_order, vanishes
+from theory.ledger.derivations.solvers import maximal_acceptance
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 2e-6
 PAIRS = 40

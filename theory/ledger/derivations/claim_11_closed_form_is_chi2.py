@@ -20,9 +20,9 @@ import sympy
 from scipy.special import rel_entr
 
 import theory
-from theory.derivations.common import vanishes
-from theory.derivations.solvers import best_candidate
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import vanishes
+from theory.ledger.derivations.solvers import best_candidate
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-12
 POINTS = 1_500_000

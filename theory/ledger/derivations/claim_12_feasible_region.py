@@ -26,8 +26,8 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 POINTS = 400_000  # of each of the five searches
 TOLERANCE = 1e-11

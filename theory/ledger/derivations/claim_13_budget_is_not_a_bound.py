@@ -22,9 +22,9 @@ import sympy
 from scipy.special import rel_entr
 
 import theory
-from theory.certificate import certified_divergence
-from theory.derivations.common import GENERATORS, t, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.certificates.budgets import certified_divergence
+from theory.ledger.derivations.common import GENERATORS, t, vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-11
 BUDGETS = np.geomspace(1e-4, 1.0, 40)

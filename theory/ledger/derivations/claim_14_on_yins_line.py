@@ -17,8 +17,13 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import extreme_pairs, in_every_order, law_by_definition, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import (
+    extreme_pairs,
+    in_every_order,
+    law_by_definition,
+    vanishes,
+)
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 5e-15
 BUDGETS = (1e-6, 1e-3, 0.03, 0.3, 1.0, 5.0)

@@ -24,7 +24,7 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import (
+from theory.ledger.derivations.common import (
     GENERATORS,
     admissible_rules,
     extreme_pairs,
@@ -32,8 +32,8 @@ from theory.derivations.common import (
     t,
     vanishes,
 )
-from theory.derivations.solvers import KINDS, maximal_acceptance
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.solvers import KINDS, maximal_acceptance
+from theory.ledger.verdicts import Check, Claim, Step
 
 SOLVER_TOLERANCE = 2e-6
 TOLERANCE = 1e-7

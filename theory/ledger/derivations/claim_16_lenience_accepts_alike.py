@@ -16,9 +16,9 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import GENERATORS, in_every_order, is_convex, t, vanishes
-from theory.derivations.solvers import KINDS, maximal_acceptance
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import GENERATORS, in_every_order, is_convex, t, vanishes
+from theory.ledger.derivations.solvers import KINDS, maximal_acceptance
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-8
 SOLVER_TOLERANCE = 2e-6

@@ -20,9 +20,9 @@ import sympy
 from scipy.optimize import minimize
 
 import theory
-from theory.derivations.common import GENERATORS, is_convex, t, vanishes
-from theory.derivations.solvers import has_conic_solver, maximal_acceptance
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import GENERATORS, is_convex, t, vanishes
+from theory.ledger.derivations.solvers import has_conic_solver, maximal_acceptance
+from theory.ledger.verdicts import Check, Claim, Step
 
 CONIC = ("kl", "reverse_kl", "pearson_chi2")
 SOLVER_TOLERANCE = 1e-5

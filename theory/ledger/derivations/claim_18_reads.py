@@ -26,8 +26,8 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import Rows, admissible_rules, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import Rows, admissible_rules, vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 from theory.rules import CandidateRule
 
 TOKENS, DRAFTED, PAIRS = 4, 3, 6

@@ -8,7 +8,7 @@ The maximum is attained at a vertex (D_f is convex): every token at 0 or at its 
 of the summands from 0 to the caps have the slopes (f(t)−f(0))/t at t = γ/q, which never fall with
 t, so filling in decreasing γ/q maximises the chords: an upper bound that is off by one token's
 chord defect. For KL the defect is −cθ log θ ≤ c/e for a token of cap c. The function that is
-checked here, ``theory.certificate.certified_divergence``, keeps the summands of the likeliest
+checked here, ``theory.certified_divergence``, keeps the summands of the likeliest
 tokens exact.
 
 * Uniform q: γV = 1 + √(2δ(V−1)) =: t, Γ_KL ≤ log t, with equality iff V/t is a whole number.
@@ -31,10 +31,10 @@ import sympy
 from scipy.special import rel_entr
 
 import theory
-from theory.certificate import certified_divergence
-from theory.derivations.common import GENERATORS, extreme_pairs, t, vanishes
-from theory.derivations.worst_outputs import gain_on_ball, largest_at_vertices, uniform_rows
-from theory.ledger import Check, Claim, Step
+from theory.certificates.budgets import certified_divergence
+from theory.ledger.derivations.common import GENERATORS, extreme_pairs, t, vanishes
+from theory.ledger.derivations.worst_outputs import gain_on_ball, largest_at_vertices, uniform_rows
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-9
 FINITE = ("kl", "pearson_chi2", "squared_hellinger", "jensen_shannon")  # smooth with f(0) < ∞

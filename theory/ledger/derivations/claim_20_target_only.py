@@ -21,10 +21,10 @@ import sympy
 from scipy.special import rel_entr
 
 import theory
-from theory.certificate import certified_divergence
-from theory.derivations.claim_03_between import plain_divergences
-from theory.derivations.common import GENERATORS, extreme_pairs, is_convex, t, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.certificates.budgets import certified_divergence
+from theory.ledger.derivations.claim_03_between import plain_divergences
+from theory.ledger.derivations.common import GENERATORS, extreme_pairs, is_convex, t, vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 TOLERANCE = 1e-12
 BUDGETS = (1e-4, 0.01, 0.1, 0.5, 2.0)

@@ -9,7 +9,7 @@ import numpy as np
 import sympy
 
 import theory
-from theory.divergences import resolve_divergence
+from theory.divergences.kinds import resolve_divergence
 from theory.rules import Rule
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]

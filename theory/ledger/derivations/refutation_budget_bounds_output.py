@@ -17,7 +17,7 @@ import sympy
 from scipy.special import rel_entr
 
 import theory
-from theory.ledger import Check, Claim, Step
+from theory.ledger.verdicts import Check, Claim, Step
 
 LARGEST_DENOMINATOR = 12
 TWO_TOKEN_DENOMINATOR = 16

@@ -13,7 +13,7 @@ import numpy as np
 import sympy
 
 import theory
-from theory.ledger import Check, Claim, Step
+from theory.ledger.verdicts import Check, Claim, Step
 
 LARGEST_DENOMINATOR = 60
 

@@ -19,8 +19,8 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import extreme_pairs, vanishes
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import extreme_pairs, vanishes
+from theory.ledger.verdicts import Check, Claim, Step
 
 VARIANTS = ("cascade_token_v1", "cascade_token_v2", "cascade_token_v3")
 LOSSY = 1e-9

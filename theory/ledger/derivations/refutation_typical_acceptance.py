@@ -25,9 +25,9 @@ import numpy as np
 import sympy
 
 import theory
-from theory.derivations.common import extreme_pairs, in_every_order, vanishes
-from theory.derivations.refutation_token_cascades import fractions
-from theory.ledger import Check, Claim, Step
+from theory.ledger.derivations.common import extreme_pairs, in_every_order, vanishes
+from theory.ledger.derivations.refutation_token_cascades import fractions
+from theory.ledger.verdicts import Check, Claim, Step
 
 BUDGETS = (0.0, 0.01, 0.1, 1.0)  # 0 is strict sampling
 SMALLEST_GAP = 1e-9

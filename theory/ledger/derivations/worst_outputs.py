@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from scipy.special import rel_entr
 
 import theory
-from theory.certificate import certified_divergence
-from theory.derivations.claim_03_between import plain_divergences
+from theory.certificates.budgets import certified_divergence
+from theory.ledger.derivations.claim_03_between import plain_divergences
 
 Measure = Callable[[Any, Any], Any]
 MEASURES: dict[str, Measure] = {

@@ -1,0 +1,1 @@
+"""Options that several command lines share; only command lines import this wing."""

@@ -1,0 +1,1 @@
+"""What a finished job leaves behind: table, pictures, report and manifest."""

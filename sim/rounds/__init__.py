@@ -1,0 +1,1 @@
+"""Rounds of draft and verify: blocks, Monte Carlo sampling, and what a run is worth."""

@@ -1,10 +1,32 @@
 """Checks of arguments: each raises a ValueError of one line, with the argument and its value."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from math import isfinite, isinf
+from typing import TypeVar
 
-__all__ = ["require_between", "require_count", "unknown_name"]
+__all__ = ["once", "require_between", "require_count", "shortest", "unknown_name"]
+
+_Item = TypeVar("_Item", bound=Hashable)
+_MOST = 2**31 - 1
+
+
+def once(argument: str, given: Iterable[_Item]) -> list[_Item]:
+    """The things given, in their order; ValueError for one that is there twice."""
+    seen: dict[_Item, None] = {}
+    for item in given:
+        if item in seen:
+            raise ValueError(f"{argument}: {item} was given twice")
+        seen[item] = None
+    return list(seen)
+
+
+def shortest(number: float) -> str:
+    """The shortest text that stands for this very number: "0.6", "2", "0.60000012", "1e-308".
+
+    Labels are made with it, so that two numbers never share one.
+    """
+    return str(number) if isinstance(number, int) else repr(float(number)).removesuffix(".0")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
@@ -29,7 +51,19 @@ def require_between(
         raise ValueError(f"{argument} must lie in {interval}, got {value}")
 
 
-def require_count(argument: str, value: int, low: int, where: str = "") -> None:
-    """Raise ValueError unless `value` is an integer of at least `low`."""
-    if not isfinite(value) or int(value) != value or value < low:
-        raise ValueError(f"{argument} must be an integer of at least {low}{where}, got {value}")
+def require_count(
+    argument: str, value: float, low: int, where: str = "", *, high: int = _MOST
+) -> None:
+    """Raise ValueError unless `value` is an integer with low ≤ value ≤ high (2³¹ − 1)."""
+    # Compared first: what lies between is finite, and an integer of 400 digits is no float.
+    if not low <= value or int(min(value, high)) != min(value, high):
+        raise ValueError(
+            f"{argument} must be an integer of at least {low}{where}, got {_short(value)}"
+        )
+    if value > high:
+        raise ValueError(f"{argument} must be at most {high}{where}, got {_short(value)}")
+
+
+def _short(value: float) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:20]}… ({len(text)} digits)"

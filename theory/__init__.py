@@ -17,11 +17,21 @@ from theory.frontier import CorpusFrontier, frontier_acceptance, frontier_step
 from theory.law import OneStep
 from theory.optimum import Gamma, candidate_target, optimal_gamma, second_order_gamma
 from theory.pair import Pair
-from theory.rules import RULES, Rule, make_rule, register
+from theory.rules import (
+    RULES,
+    AcceptSetRule,
+    CandidateRule,
+    Rule,
+    TargetRule,
+    make_rule,
+    register,
+)
 
 __all__ = [
     "DIVERGENCES",
     "RULES",
+    "AcceptSetRule",
+    "CandidateRule",
     "Certificate",
     "CorpusFrontier",
     "Divergence",
@@ -29,6 +39,7 @@ __all__ = [
     "OneStep",
     "Pair",
     "Rule",
+    "TargetRule",
     "candidate_target",
     "certified_divergence",
     "certifying_budget",

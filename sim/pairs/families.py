@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sim.checks import require_between, require_count, unknown_name
+from sim.checks import require_between, require_count, shortest, unknown_name
 from sim.pairs.filters import filter_probabilities, softmax
 
 __all__ = [
@@ -51,7 +51,8 @@ class Family:
     @property
     def label(self) -> str:
         """The parameters as text, as in "exponent=1.1, noise=0.7"; "" where there are none."""
-        return ", ".join(f"{field.name}={getattr(self, field.name):g}" for field in fields(self))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name}={shortest(value)}" for name, value in values.items())
 
     def check_vocab(self, vocab: int) -> None:
         """Raise ValueError where the family has no rows of `vocab` tokens."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.checks import once
 from sim.jobs.engine import Frames
 from sim.pairs.families import Family, generators
 from sim.tables.grid import KINDS, Setting, kind_of
@@ -31,8 +32,10 @@ def make_sources(
 ) -> list[Source]:
     """Each family over each vocabulary, every source with a seed spawned from the one given.
 
-    Raises ValueError for a vocabulary that a family has no rows of.
+    Raises ValueError for a vocabulary that a family has no rows of, and for one given twice.
     """
+    once("--pairs", families)
+    once("--vocab", vocabs)
     pairs = [(family, vocab) for family in families for vocab in vocabs]
     for family, vocab in pairs:
         family.check_vocab(vocab)

@@ -129,7 +129,10 @@ def _values_of(rule: str, values: Sequence[float] | None) -> Sequence[float]:
     if RULES[rule].parameter is None:
         return (0.0,)
     if values is None:
-        values = DEFAULT_GRID.get(rule, ())
+        values = DEFAULT_GRID.get(rule) or RULES[rule].values
     if len(values) == 0:
-        raise ValueError(f"the rule {rule!r} has no default values; give some")
+        raise ValueError(
+            f"the rule {rule!r} has no default values: give some, as in --values {rule}=0.1,0.5, "
+            "or a line values = (0.1, 0.5) in its class"
+        )
     return tuple(dict.fromkeys(values))

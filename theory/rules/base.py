@@ -28,8 +28,9 @@ class Rule(ABC):
     """
 
     name: ClassVar[str]
-    family: ClassVar[str]
-    parameter: ClassVar[str | None] = None  # the one that a sweep varies
+    family: ClassVar[str] = "other"
+    parameter: ClassVar[str | None] = None  # the one that a sweep varies; else the first float
+    values: ClassVar[tuple[float, ...]] = ()  # those that a sweep tries where none are asked for
     needs_order: ClassVar[bool] = False  # whether ``law`` uses the rows sorted by p/q
     reads_raw: ClassVar[bool] = False  # whether p and q before temperature and filters are read
     keeps_strict: ClassVar[bool] = False  # whether b_n ≥ min(1, q_n/p_n) for every candidate

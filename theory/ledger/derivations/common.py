@@ -126,9 +126,11 @@ def law_by_definition(rule: Rule, p: Rows, q: Rows) -> tuple[Rows, Rows]:
 
 
 def admissible_rules(values: tuple[float, ...]) -> list[tuple[str, float | None, Rule]]:
-    """Return every registered rule at each of the values that it admits."""
+    """Return every rule of the laboratory at each of the values that it admits."""
     found: list[tuple[str, float | None, Rule]] = []
     for name, kind in theory.RULES.items():
+        if not kind.__module__.startswith("theory."):
+            continue  # the ledger makes no claim about rules of others
         if kind.parameter is None:
             found.append((name, None, theory.make_rule(name)))
             continue

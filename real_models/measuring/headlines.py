@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["HEADLINE_BUDGET", "headlines", "jsonable", "sentences"]
+__all__ = ["HEADLINE_BUDGET", "headlines", "sentences"]
 
 HEADLINE_BUDGET = 0.01  # nats; the budget of `cactus` that is told about
 
@@ -15,15 +15,16 @@ HEADLINE_BUDGET = 0.01  # nats; the budget of `cactus` that is told about
 def headlines(table: pd.DataFrame) -> list[dict[str, Any]]:
     """What to say of each sampling setting first, where the table has it.
 
-    The acceptance of `sps`; of `cactus` at the budget nearest to HEADLINE_BUDGET the acceptance,
-    the realised KL, how often that is the budget, and the most that any rule accepts at that KL.
+    The acceptance of `sps`, at a KL of 0; of `cactus` at the budget nearest to HEADLINE_BUDGET the
+    acceptance, the realised KL, how often that is the budget, and the most that any rule accepts
+    at that KL.
     """
     told = []
     for label, rows in table.groupby("pair", sort=False):
         facts: dict[str, Any] = {"pair": label}
         strict = rows[rows["rule"] == "sps"]
         if len(strict):
-            facts["sps"] = _facts(strict.iloc[0], ("acceptance",))
+            facts["sps"] = _facts(strict.iloc[0], ("acceptance", "kl_output_verifier"))
         spent = rows[(rows["rule"] == "cactus") & (rows["value"] > 0)]
         if len(spent):
             nearest = (np.log(spent["value"] / HEADLINE_BUDGET)).abs().to_numpy().argmin()
@@ -44,7 +45,11 @@ def sentences(facts: dict[str, Any]) -> list[str]:
     """The headline of one sampling setting, line by line."""
     lines = [facts["pair"]]
     if "sps" in facts:
-        lines.append(f"  sps accepts {_with_error(facts['sps'], 'acceptance')}")
+        strict = facts["sps"]
+        lines.append(
+            f"  sps accepts {_with_error(strict, 'acceptance')}"
+            f" at {strict['kl_output_verifier'] + 0.0:.2g} nats from the verifier"
+        )
     if "cactus" in facts:
         cactus = facts["cactus"]
         lines += [
@@ -59,12 +64,3 @@ def sentences(facts: dict[str, Any]) -> list[str]:
 def _with_error(facts: dict[str, float], name: str) -> str:
     error = facts[f"{name}_se"]
     return f"{facts[name]:.4f}" + (f" ± {error:.4f}" if math.isfinite(error) else "")
-
-
-def jsonable(value: Any) -> Any:
-    """The same document with null for what JSON has no number for."""
-    if isinstance(value, dict):
-        return {key: jsonable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [jsonable(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -121,7 +121,7 @@ def corpus_frontier(p: ArrayLike, q: ArrayLike, levels: ArrayLike) -> Drawing:
     corpus.add(Pair.prepare(p, q))
     shared = np.array([corpus.acceptance(level) for level in levels])
     equal = np.array([np.mean(frontier_acceptance(p, q, level)) for level in levels])
-    factors = np.exp(-np.geomspace(1e-4, 7, 160))
+    factors = np.exp(-np.append(0.0, np.geomspace(1e-4, 7, 160)))
     laws = one_steps([make_rule("lenience", l=factor) for factor in factors], p, q)
     spent = [float(np.mean(divergence("kl", law.output, q))) for law in laws]
     lenient = np.interp(levels, spent, [float(np.mean(law.acceptance)) for law in laws])

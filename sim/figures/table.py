@@ -19,7 +19,7 @@ from sim.drawing.style import (
 )
 from sim.figures.tradeoff import KIND_COLOURS, KIND_TITLES, rule_markers
 from sim.tables.grid import KINDS, kind_of
-from sim.tables.summary import FRONTIER, summarise
+from sim.tables.summary import BETWEEN, FARTHER, NEARER, summarise, tradeoff_finding
 
 __all__ = ["gaps", "reads", "reads_per_token", "tradeoff"]
 
@@ -31,17 +31,9 @@ def tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) ->
     ValueError where the table is of several pairs or empty.
     """
     require_between("level", level, 0, np.inf, open_low=True)
-    panels = table.groupby(["source", "pair", "vocab"]).ngroups
-    if panels != 1:
-        raise ValueError(f"the table must be of one source and pair, not of {panels}")
-    best = summarise(table, frontier, level)["mean"]
-    told = [rule for rule in ("lenience", "cactus", "sps") if best.get(rule, np.nan) == best[rule]]
-    figure, (ax,) = drawing(
-        f"Within {level:g} nats no rule accepts more than {best[FRONTIER]:.3f} of the drafts: "
-        + ", ".join(f"{rule} {best[rule]:.3f}" for rule in told),
-        11,
-        5.8,
-    )
+    _check_one_panel(table)
+    finding = tradeoff_finding(summarise(table, frontier, level), level)
+    figure, (ax,) = drawing(finding, 11, 6)
     scale = LogAxis.of(table["kl_output_verifier"], decades=4)
     rules = sorted(dict.fromkeys(table["rule"]), key=lambda rule: KINDS.index(kind_of(rule)))
     markers = rule_markers(rules)
@@ -66,34 +58,71 @@ def tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) ->
 
 
 def gaps(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Drawing:
-    """How much acceptance each rule leaves on the table within `level` nats of mean KL.
+    """How much acceptance each rule leaves on the table at `level` nats of mean KL.
 
-    `table` and `frontier` as in sim.tables.tradeoff. Raises ValueError where no rule stays within.
+    Between two measured values it is at most so much. Hollow bars, below the others, are rules
+    whose values end nearer to the verifier: what they fall short of is the best at `level`, and how
+    far they would come there is not known. `table` and `frontier` as in sim.tables.tradeoff, of one
+    source and pair. Raises ValueError where no rule stays within, or the table is of several pairs.
     """
     require_between("level", level, 0, np.inf, open_low=True)
-    best = summarise(table, frontier, level)["mean"]
-    top = best.pop(FRONTIER)
-    gap = (top - best).dropna().sort_values(ascending=False)
-    if gap.empty:
+    _check_one_panel(table)
+    summary = summarise(table, frontier, level).set_index("rule")
+    top = summary["acceptance"].iloc[0]
+    rules = summary.iloc[1:]
+    shown = rules.dropna(subset=["acceptance"]).assign(gap=lambda rows: top - rows["acceptance"])
+    if shown.empty:
         raise ValueError(f"no rule stays within {level:g} nats")
-    beyond = sorted(best.index[best.isna()])
-    finding = (
-        f"Within {level:g} nats the frontier accepts {top:.3f}; closest is {gap.index[-1]} "
-        f"({gap.iloc[-1]:.4f} short), strict sampling is {gap.get('sps', np.nan):.3f} short"
-        + (f"; never that close to the verifier: {', '.join(beyond)}" if beyond else "")
-    )
+    apart = shown["status"] == NEARER
+    order = shown.assign(apart=apart).sort_values(["apart", "gap"], ascending=False)
+    finding = _gaps_finding(order, top, level, sorted(rules.index[rules["status"] == FARTHER]))
     lines = textwrap.wrap(finding, 100)
-    figure, (ax,) = drawing("\n".join(lines), 9.5, 0.27 * len(gap) + 1.4 + 0.2 * len(lines))
-    colours = [BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)] for rule in gap.index]
-    bars = ax.barh(gap.index, gap.clip(lower=0), color=colours)
-    ax.bar_label(bars, labels=[f" {value:.4f}" for value in gap], fontsize=8)
-    shown = {kind_of(rule) for rule in gap.index if rule != "sps"}
-    for kind in (kind for kind in KINDS if kind in shown):
-        ax.barh([gap.index[0]], [0], color=KIND_COLOURS[kind], label=KIND_TITLES[kind])
+    figure, (ax,) = drawing("\n".join(lines), 9.5, 0.27 * len(order) + 1.4 + 0.2 * len(lines))
+    colours = [BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)] for rule in order.index]
+    faces = ["none" if hollow else colour for colour, hollow in zip(colours, order["apart"])]
+    bars = ax.barh(order.index, order["gap"].clip(lower=0), color=faces, edgecolor=colours)
+    ax.bar_label(bars, labels=[_gap_label(row) for _, row in order.iterrows()], fontsize=8)
+    ax.margins(x=0.12)
+    kinds = {kind_of(rule) for rule in order.index if rule != "sps"}
+    for kind in (kind for kind in KINDS if kind in kinds):
+        ax.barh([order.index[0]], [0], color=KIND_COLOURS[kind], label=KIND_TITLES[kind])
     ax.set_xlabel(f"acceptance below the corpus frontier at a mean KL of {level:g} nats")
-    ax.set_ylabel("rule at its best value")
+    ax.set_ylabel("rule at its best value (hollow: at its own, smaller KL)")
     ax.legend(frameon=False, fontsize=9)
     return figure
+
+
+def _gaps_finding(order: pd.DataFrame, top: float, level: float, beyond: list[str]) -> str:
+    """The rule that comes closest at the level, and which rules are not there."""
+    text = f"At {level:g} nats the frontier accepts {top:.3f}"
+    at, near = order[~order["apart"]], order[order["apart"]]
+    if len(at):
+        last = at.iloc[-1]
+        most = "at most " if last["status"] == BETWEEN else ""
+        text += f"; closest is {at.index[-1]} ({most}{max(last['gap'], 0):.4f} short)"
+    if "sps" in near.index:
+        text += f", strict sampling, at 0 nats, is {near.loc['sps', 'gap']:.3f} short"
+    others = [rule for rule in near.index if rule != "sps"]
+    if others:
+        text += f"; known only nearer to the verifier: {', '.join(sorted(others))}"
+    return text + (f"; never that close to the verifier: {', '.join(beyond)}" if beyond else "")
+
+
+def _gap_label(row: pd.Series) -> str:
+    if row["status"] == NEARER:
+        return f" {row['gap']:.4f}, at {_plain(row['kl_output_verifier'])} nats"
+    return f" {'≤ ' if row['status'] == BETWEEN else ''}{max(row['gap'], 0):.4f}"
+
+
+def _plain(divergence: float) -> str:
+    """In two digits; what is rounding is 0."""
+    return f"{divergence if divergence > 1e-12 else 0:.2g}"
+
+
+def _check_one_panel(table: pd.DataFrame) -> None:
+    panels = table.groupby(["source", "pair", "vocab"]).ngroups
+    if panels != 1:
+        raise ValueError(f"the table must be of one source and pair, not of {panels}")
 
 
 def reads_per_token(acceptance: ArrayLike, drafts: int, vocab: int) -> np.ndarray:

@@ -133,14 +133,11 @@ def entropy_by_acceptance(table: pd.DataFrame, rules: Sequence[str]) -> Drawing:
     curves = {
         rule: table[table["rule"] == rule].sort_values(["acceptance", "value"]) for rule in rules
     }
-    at = {
-        rule: float(np.interp(told, curve["acceptance"], curve["entropy_output"]))
-        for rule, curve in curves.items()
-    }
+    entropies = [_entropy_at(curve, told) for curve in curves.values()]
     figure, (ax,) = drawing(
-        f"Accepting {told:.2f} of the drafts, {rules[0]} emits {at[rules[0]]:.2f} nats of entropy "
-        f"per token\nwhere the verifier has {strict['entropy_verifier']:.2f}; "
-        + ", ".join(f"{rule} {value:.2f}" for rule, value in list(at.items())[1:]),
+        f"Entropy of what is emitted, in nats per token, where {told:.2f} of the drafts are "
+        f"accepted\n(the verifier's: {strict['entropy_verifier']:.2f}): "
+        + ", ".join(f"{rule} {text}" for rule, text in zip(rules, entropies)),
         9,
         5.2,
     )
@@ -157,3 +154,11 @@ def entropy_by_acceptance(table: pd.DataFrame, rules: Sequence[str]) -> Drawing:
     ax.set_ylabel("entropy of the emitted law, nats")
     ax.legend(frameon=False, fontsize=9)
     return figure
+
+
+def _entropy_at(curve: pd.DataFrame, acceptance: float) -> str:
+    """On the line through the measured points; a rule that was not measured there has none."""
+    accepted = curve["acceptance"].to_numpy()
+    if not accepted[0] <= acceptance <= accepted[-1]:
+        return f"(only measured from {accepted[0]:.2f} to {accepted[-1]:.2f})"
+    return f"{np.interp(acceptance, accepted, curve['entropy_output']):.2f}"

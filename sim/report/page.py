@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.tables.summary import LEVEL
+from sim.tables.summary import LEVEL, MARKS, summary_table
 from sim.tables.tradeoff import COLUMNS
 
 __all__ = ["Picture", "write_report"]
@@ -94,9 +94,9 @@ def write_report(
         f"<h1>{escape(title)}</h1>",
         f'<p class="finding">{escape(finding)}</p>',
         *map(_figure, pictures),
-        f"<h2>Acceptance within a divergence of {LEVEL:g} nats</h2>",
-        f"<p>Best mean acceptance of each rule at a mean KL(output‖verifier) of {LEVEL:g} nats or "
-        "less; a dash where every value of the rule diverges more.</p>",
+        f"<h2>Acceptance at a divergence of {LEVEL:g} nats</h2>",
+        f"<p>Mean acceptance of each rule at a mean KL(output‖verifier) of {LEVEL:g} nats. "
+        f"{escape(MARKS)} Only numbers at one divergence can be compared.</p>",
         _summary_table(summary),
         "<h2>All settings</h2>",
         "<p>Click a column to sort by it. ± is one standard error of the mean over positions.</p>",
@@ -123,14 +123,21 @@ def _figure(picture: Picture) -> str:
 
 
 def _summary_table(summary: pd.DataFrame) -> str:
-    head = _header(["rule", *summary.columns])
+    shown = summary_table(summary)
+    head = _header(["rule", *shown.columns])
     lines = [
         f'<tr><td class="text">{escape(str(rule))}</td>'
-        + "".join(f"<td>{'–' if np.isnan(v) else f'{v:.3f}'}</td>" for v in values)
+        + "".join(f"<td>{_told(text)}</td>" for text in texts)
         + "</tr>"
-        for rule, values in zip(summary.index, summary.to_numpy())
+        for rule, texts in zip(shown.index, shown.to_numpy())
     ]
     return f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _told(text: str) -> str:
+    """An entry of the summary, its own divergence in grey."""
+    number, at, divergence = text.partition(" at ")
+    return escape(number) + (f' <span class="se">at {divergence}</span>' if at else "")
 
 
 def _full_table(table: pd.DataFrame) -> str:

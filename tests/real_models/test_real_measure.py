@@ -124,7 +124,7 @@ def test_every_rule_under_both_default_settings(trace, tmp_path, capsys):
     assert "15 positions of 4 prompts" in text
     for label in DEFAULT_SETTINGS:
         row = table[(table["pair"] == label) & (table["rule"] == "sps")].iloc[0]
-        told = f"{label}\n  sps accepts {row['acceptance']:.4f} ± {row['acceptance_se']:.4f}\n"
+        told = f"{label}\n  sps accepts {row['acceptance']:.4f} ± {row['acceptance_se']:.4f} at 0 "
         assert told in text
         row = table[
             (table["pair"] == label) & (table["rule"] == "cactus") & (table["value"] == 0.01)

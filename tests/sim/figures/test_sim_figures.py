@@ -259,3 +259,32 @@ def test_a_table_of_several_pairs_is_refused(results):
     two = pd.concat([table, table.assign(source="other")])
     with pytest.raises(ValueError, match="one source and pair, not of 2"):
         figures.tradeoff(two, frontier)
+
+
+def measured(values):
+    """The table and frontier of some rules at some values, on the same rows every time."""
+    batch = Gaussian().sample(6, 32, np.random.default_rng(0))
+    tradeoff = Tradeoff(settings(["sps", *values], values), "gaussian", "", 32)
+    tradeoff.add(Pair.prepare(batch.p, batch.q))
+    return tradeoff.rows(), tradeoff.frontier()
+
+
+def test_the_closest_rule_is_chosen_among_those_at_the_level():
+    """The frontier rule, measured at 0.01 nats only, falls short of 0.1 nats by its grid alone."""
+    figure = figures.gaps(*measured({"lenience": [0.3, 0.7], "frontier": [0.01]}))
+    assert "closest is lenience (at most" in finding(figure)
+    assert "known only nearer to the verifier: frontier" in finding(figure)
+    (panel,) = figure.axes
+    labels = {text.get_text().strip() for text in panel.texts}
+    assert any(text.endswith("at 0.01 nats") for text in labels)
+    assert any(text.startswith("≤ ") for text in labels)
+    named = [label.get_text() for label in panel.get_yticklabels()]
+    assert named[-1] == "lenience"
+    figure = figures.gaps(*measured({"frontier": [0.01]}))
+    assert "closest" not in finding(figure)
+
+
+def test_entropies_are_told_of_rules_that_were_measured_there():
+    table, _ = measured({"lenience": [0.9, 0.95], "cactus": [0.0, 0.01, 2.0]})
+    told = finding(figures.entropy_by_acceptance(table, ["lenience", "cactus"]))
+    assert re.search(r"lenience \(only measured from 0\.\d\d to 0\.\d\d\), cactus \d\.\d\d$", told)

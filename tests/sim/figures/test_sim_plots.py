@@ -9,7 +9,6 @@ from sim.drawing.logaxis import LogAxis
 from sim.figures.tradeoff import plot_amplification, plot_tradeoff, rule_markers
 from sim.pairs.families import generators, make_family
 from sim.tables.grid import settings
-from sim.tables.summary import FRONTIER, amplification_finding, summarise, tradeoff_finding
 from sim.tables.tradeoff import Tradeoff
 from theory import RULES
 from theory.pair import Pair
@@ -88,53 +87,6 @@ def test_axis_labels_its_ends():
     assert all(ax.get_xlim()[0] < tick < ax.get_xlim()[1] for tick in ticks)
 
 
-def small_table():
-    rows = [("sps", 0.0, 0.5), ("a", 0.05, 0.6), ("a", 0.25, 0.8), ("b", 0.3, 0.9)]
-    table = pd.DataFrame(rows, columns=["rule", "kl_output_verifier", "acceptance"])
-    table[["source", "pair"]], table["vocab"] = "s", 4
-    curve = pd.DataFrame({"level": [0.0, 0.2], "acceptance": [0.5, 0.9]})
-    curve[["source", "pair"]], curve["vocab"] = "s", 4
-    return table, curve
-
-
-def test_summary_interpolates_between_settings_and_not_beyond_them():
-    summary = summarise(*small_table(), level=0.1)
-    assert list(summary.columns) == ["s", "mean"]
-    assert summary.loc["sps", "s"] == 0.5
-    assert summary.loc["a", "s"] == pytest.approx(0.65)
-    assert np.isnan(summary.loc["b", "s"])
-    # The frontier is joined in √level, where it is nearly straight.
-    assert summary.loc[FRONTIER, "s"] == pytest.approx(0.5 + 0.4 * 0.5**0.5)
-    finding = tradeoff_finding(summary, 0.1)
-    assert "0.783" in finding
-    assert "sps 0.500" in finding
-
-
-def test_sampling_settings_of_one_source_are_told_apart_and_not_averaged():
-    table, curve = small_table()
-    hot, cold = table.assign(pair="T=1"), table.assign(pair="T=0.6 top-k 20", acceptance=0.25)
-    curves = [curve.assign(pair="T=1"), curve.assign(pair="T=0.6 top-k 20")]
-    summary = summarise(pd.concat([hot, cold]), pd.concat(curves), level=0.1)
-    assert list(summary.columns) == ["T=1", "T=0.6 top-k 20"]
-    assert tradeoff_finding(summary, 0.1).splitlines() == [
-        "Within 0.1 nats of the verifier no rule can accept more than this share of the drafts",
-        "T=1: 0.783; sps 0.500",
-        "T=0.6 top-k 20: 0.783; sps 0.250",
-    ]
-    # Of several sources, a source that has several panels is named with what tells these apart.
-    other = pd.concat([hot, cold, table.assign(source="t")])
-    summary = summarise(other, pd.concat([*curves, curve.assign(source="t")]), level=0.1)
-    names = ["s (T=1)", "s (T=0.6 top-k 20)", "t (s)", "mean"]
-    assert list(summary.columns) == names
-    assert "of the drafts, on average over the panels:\nsps 0.417" in tradeoff_finding(summary)
-
-
-def test_a_finding_without_a_rule_of_the_headline_ends_with_the_frontier():
-    table, curve = small_table()
-    summary = summarise(table[table["rule"] == "b"], curve)
-    assert tradeoff_finding(summary).endswith("no rule can accept more than 0.783 of the drafts")
-
-
 @pytest.mark.parametrize("title", ["one line", "four\nlines\nof\ntext"])
 def test_a_title_does_not_reach_the_panels(results, tmp_path, monkeypatch, title):
     figures = []
@@ -152,18 +104,3 @@ def test_a_title_does_not_reach_the_panels(results, tmp_path, monkeypatch, title
         assert label.get_fontsize() >= 10
         box = label.get_window_extent()
         assert ax.get_window_extent().y1 < box.y0 < box.y1 <= ax._left_title.get_window_extent().y0
-
-
-def test_summary_never_credits_a_rule_with_more_than_the_frontier(results):
-    summary = summarise(*results)
-    best = summary.loc[FRONTIER].to_numpy()
-    assert (summary.fillna(0).to_numpy() <= best + 2e-4).all()
-    assert {"gaussian", "disjoint", "mean"} == set(summary.columns)
-
-
-def test_amplification_finding_reports_the_largest_excess(results):
-    table, _ = results
-    spent = table[(table["rule"].isin(["cactus", "cactus_exact"])) & (table["value"] > 0)]
-    most = (spent["kl_output_verifier"] / spent["value"]).max()
-    assert f"{most:,.0f} × δ (cactus" in amplification_finding(table)
-    assert "δ" in amplification_finding(table[table["rule"] == "sps"])

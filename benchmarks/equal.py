@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
-from real_models.files import write_json
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.corpus import trace_corpus
-from real_models.measuring.headlines import jsonable
 from real_models.measuring.parts import Resources, trace_digest
 from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.traces.reader import Trace, open_trace
+from sim.jobs.files import write_json
 from sim.jobs.manifest import versions
+from sim.jobs.progress import track
 from sim.tables.calibration import calibrate
 from sim.tables.grid import DEFAULT_GRID
 from sim.tables.target import Target
@@ -87,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", nargs="+", default=list(PAIRS), help="names of the traces")
     options = parser.parse_args(arguments)
     asked = [(pair, settings) for settings in options.settings for pair in options.pairs]
-    for pair, settings in tqdm(asked, desc="calibrate", disable=None):
+    for pair, settings in track(asked, "calibrate", "setting"):
         trace = open_trace(options.traces / pair)
         _keep(calibrated_rows(trace, settings, Target("js", LEVEL)), trace_digest(trace))
     return 0
@@ -106,7 +105,7 @@ def _keep(rows: list[dict[str, Any]], digest: str) -> None:
         "traces": dict(sorted(traces.items())),
         "rows": sorted([*others, *rows], key=lambda row: order[row["draft"], row["settings"]]),
     }
-    write_json(CALIBRATED, jsonable(document))
+    write_json(CALIBRATED, document)
 
 
 if __name__ == "__main__":

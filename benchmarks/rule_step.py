@@ -16,15 +16,15 @@ from typing import Any
 
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from real_models.decoding.loop import decode
-from real_models.files import write_json
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import ModelPair, load_pair
 from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.prompts import read_prompts
+from sim.jobs.files import write_json
 from sim.jobs.manifest import versions
+from sim.jobs.progress import track
 from sim.tables.grid import DEFAULT_GRID, Setting
 from theory import RULES
 
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     open_ = [run for run in runs if run not in kept]
     pair = load_pair(PAIR)
     measure_step(pair, middle_setting("sps"), *runs[0][1:])  # to warm up
-    for run in tqdm(open_, desc="rule step", unit="run", disable=None):
+    for run in track(open_, "rule step", "run"):
         kept[run] = measure_step(pair, middle_setting(run[0]), *run[1:])
     document = {
         "device": f"CPU, {torch.get_num_threads()} threads",

@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from tqdm import tqdm
 
 from benchmarks.equal import CALIBRATED, PAIRS, SETTINGS
 from real_models.decoding.drafters import parse_lookup
 from real_models.decoding.loop import decode, model_drafter, prompt_lookup
 from real_models.decoding.metrics import summary
-from real_models.files import write_json
 from real_models.laws.distributions import SamplingSettings
-from real_models.measuring.headlines import jsonable
 from real_models.models.pair import ModelPair, load_pair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
+from sim.jobs.files import write_json
 from sim.jobs.manifest import versions
+from sim.jobs.progress import track
 from theory import make_rule
 
 __all__ = ["CELLS", "Cell", "main", "run_cell"]
@@ -158,10 +157,10 @@ def main(arguments: list[str] | None = None) -> int:
     options.cells.mkdir(parents=True, exist_ok=True)
     have = _recorded() if options.missing else {}
     chosen = [c for c in CELLS if options.part in (None, c.part) and c.name not in have]
-    for cell in tqdm(chosen, desc="study", unit="cell", disable=None):
+    for cell in track(chosen, "study", "cell"):
         path = options.cells / f"{cell.name}.json"
         if not path.is_file():
-            write_json(path, jsonable(run_cell(cell)))
+            write_json(path, run_cell(cell))
     _collect(options.cells)
     return 0
 

@@ -1,6 +1,6 @@
 """Which value of a rule's parameter gives a wanted divergence or acceptance on a recorded trace.
 
-    python -m real_models.calibrate traces/smollm2-skip3 --rule cactus --target kl=0.05
+    python -m real_models.calibrate traces/smollm2-skip3 --rules cactus --target kl=0.05
 
 Exact laws at every recorded position, no sampling; standard errors are clustered by prompt. A rule
 asks for fifteen to thirty values; at T = 1 each takes about a second on 640 positions of 49,152
@@ -10,32 +10,36 @@ tokens, under top-k a hundredth of that.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-
-from tqdm import tqdm
+from typing import Any
 
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.corpus import trace_corpus
-from real_models.measuring.parts import Resources
+from real_models.measuring.parts import Resources, chunks_digest
 from real_models.models.loading import resolve_device
 from real_models.options.recording import (
+    CODE,
     DEFAULT_SETTINGS,
     open_recording,
     parse_bytes,
     parse_samplings,
 )
 from real_models.traces.reader import Trace
-from sim.calibrate import Wanted, add_options, calibrated, tell, wanted
+from sim.calibrate import Wanted, add_options, calibrate_corpus, run_calibration, wanted
 from sim.commandline import Parser, run_command
+from sim.jobs.engine import Frames
+from sim.jobs.manifest import make_manifest
+from sim.tables.corpus import Corpus
 from sim.tables.tradeoff import DIVERGENCE_OF
 from theory import RULES
 
 __all__ = ["main"]
 
 _EXAMPLE = """examples:
-  python -m real_models.calibrate traces/smollm2-skip3 --rule cactus frontier --target kl=0.05
-  python -m real_models.calibrate traces/smollm2-skip3 --rule lenience --target acceptance=0.8 \\
+  python -m real_models.calibrate traces/smollm2-skip3 --rules cactus frontier --target kl=0.05
+  python -m real_models.calibrate traces/smollm2-skip3 --rules lenience --target acceptance=0.8 \\
       --settings "T=0.6 top-p 0.95 top-k 20" --json
 
 measures: acceptance, {measures}
@@ -56,7 +60,7 @@ class Plan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0, 2 for bad arguments, 130 if interrupted."""
-    return run_command(_parser(), _plan, _work, arguments)
+    return run_command(_parser, _plan, _work, arguments)
 
 
 def _parser() -> Parser:
@@ -94,11 +98,47 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
     if not plan.trace.complete:
         asked = plan.trace.header.prompts
         print(f"The trace is not finished: {asked} prompts were asked for.", file=sys.stderr)
-    samplings = tqdm(plan.samplings, desc="calibrate", disable=None)
-    corpora = (
-        trace_corpus(plan.trace, sampling, plan.resources, keep=plan.keep) for sampling in samplings
-    )
-    tell(calibrated(corpora, plan.asked), plan.asked.target, options.json)
+    cells = {
+        f"{index:02d}-{one.rules[0]}": (_recording(plan, sampling), one)
+        for index, sampling in enumerate(plan.samplings)
+        for one in plan.asked.by_rule()
+    }
+    kept = ("imports", "rules", "target", "values", "tolerance", "settings")
+    arguments = {"trace": str(options.trace), **{name: getattr(options, name) for name in kept}}
+
+    def manifest(seconds: float) -> dict[str, Any]:
+        return make_manifest("real_models.calibrate", arguments, seconds, CODE)
+
+    run_calibration(options, _calibrate_recording, cells, plan.asked.target, manifest, CODE)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """The positions of a trace under one sampling setting.
+
+    Its text names what decides the results: the finished chunks, the setting, the kind of device.
+    """
+
+    digest: str
+    sampling: SamplingSettings
+    kind: str
+    plan: Plan = field(repr=False, compare=False)
+
+
+def _recording(plan: Plan, sampling: SamplingSettings) -> _Recording:
+    kind = resolve_device(plan.resources.device).type
+    return _Recording(chunks_digest(plan.trace), sampling, kind, plan)
+
+
+def _calibrate_recording(recording: _Recording, asked: Wanted) -> Frames:
+    return calibrate_corpus(_corpus(recording), asked)
+
+
+@lru_cache(maxsize=1)
+def _corpus(recording: _Recording) -> Corpus:
+    """The rows of a recording; kept for the next rule."""
+    plan = recording.plan
+    return trace_corpus(plan.trace, recording.sampling, plan.resources, keep=plan.keep)
 
 
 if __name__ == "__main__":

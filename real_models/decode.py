@@ -20,7 +20,6 @@ from real_models.decoding.loop import DrafterMaker, decode, prompt_lookup
 from real_models.decoding.metrics import summary
 from real_models.decoding.output import document, told, write_lines
 from real_models.errors import UserError
-from real_models.files import make_folder
 from real_models.models.bundled import BUNDLED
 from real_models.models.layer_skip import skip_name
 from real_models.models.pair import ModelPair
@@ -35,6 +34,7 @@ from real_models.options.command_line import (
 from real_models.options.rules import add_rule_options, rule_from
 from real_models.prompts import Prompt, read_prompts
 from sim.commandline import Parser
+from sim.jobs.files import make_folder
 
 __all__ = ["main"]
 
@@ -47,7 +47,7 @@ EXAMPLE = """examples:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return run(_parser(), _main, argv, interrupted="nothing is kept")
+    return run(_parser, _main, argv, interrupted="nothing is kept")
 
 
 def _main(args: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ like any other model; it appears when it is complete, and an interrupted trainin
 
 import argparse
 import dataclasses
-import json
 import shutil
 import sys
 import tempfile
@@ -31,8 +30,6 @@ from real_models.drafts.texts import (
     calibrate,
 )
 from real_models.errors import UserError
-from real_models.files import make_folder
-from real_models.measuring.headlines import jsonable
 from real_models.models.bundled import BUNDLED
 from real_models.models.layer_skip import skip_layers, skip_name
 from real_models.models.pair import ModelPair
@@ -40,6 +37,7 @@ from real_models.options.command_line import at_least, run
 from real_models.options.verifier import add_verifier_options, verifier_with
 from real_models.prompts import Prompt, read_prompts
 from sim.commandline import Parser
+from sim.jobs.files import json_text, make_folder, write_json
 
 __all__ = ["main", "save_draft"]
 
@@ -54,7 +52,7 @@ _VITAL = {BUNDLED: (0, 1, 2, 11, 28, 29)}
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return run(_parser(), _main, argv, interrupted="no draft is left behind")
+    return run(_parser, _main, argv, interrupted="no draft is left behind")
 
 
 def save_draft(pair: ModelPair, distilled: Distilled, folder: Path, facts: dict[str, Any]) -> None:
@@ -62,7 +60,7 @@ def save_draft(pair: ModelPair, distilled: Distilled, folder: Path, facts: dict[
     with _whole_folder(folder) as work:
         distilled.draft.save_pretrained(work)
         pair.tokenizer.save_pretrained(work)
-        (work / "distillation.json").write_text(json.dumps(jsonable(facts), indent=2) + "\n")
+        write_json(work / "distillation.json", facts)
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -95,7 +93,7 @@ def _main(args: argparse.Namespace) -> int:
     save_draft(pair, distilled, args.out, facts)
     _say(args, f"{args.out}: {after} after {len(distilled.losses)} steps in {seconds:.0f} s")
     if args.json:
-        print(json.dumps(jsonable(facts), indent=2))
+        print(json_text(facts))
     return 0
 
 

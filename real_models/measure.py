@@ -19,12 +19,12 @@ from typing import Any
 import pandas as pd
 
 from real_models.errors import UserError
-from real_models.files import make_folder, write_whole
-from real_models.measuring.headlines import headlines, jsonable, sentences
+from real_models.measuring.headlines import headlines, sentences
 from real_models.measuring.parts import Part, Resources, make_parts, measure_part, trace_digest
 from real_models.measuring.tables import Results
 from real_models.models.loading import resolve_device
 from real_models.options.recording import (
+    CODE,
     DEFAULT_SETTINGS,
     open_recording,
     parse_bytes,
@@ -33,14 +33,16 @@ from real_models.options.recording import (
 from real_models.traces.reader import Trace
 from sim.commandline import Parser, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
-from sim.jobs.manifest import code_digest, make_manifest, versions
+from sim.jobs.files import json_text, make_folder, write_whole
+from sim.jobs.folder import owned, withdraw_manifest
+from sim.jobs.manifest import make_manifest
 from sim.report.outputs import write_outputs
 from sim.tables.grid import Setting
+from sim.tables.summary import summary_text
 from theory import RULES
 
 __all__ = ["main"]
 
-_ROOMS = ("theory", "sim", "real_models")
 _PARTS = ".cells"
 _OWNER = "trace.json"
 _EXAMPLE = """examples:
@@ -65,7 +67,7 @@ class Plan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0, 2 for bad arguments, 130 if interrupted."""
-    return run_command(_parser(), _plan, _work, arguments)
+    return run_command(_parser, _plan, _work, arguments)
 
 
 def _parser() -> Parser:
@@ -116,9 +118,15 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
+    with owned(options.out):
+        _measure_and_write(options, plan)
+
+
+def _measure_and_write(options: argparse.Namespace, plan: Plan) -> None:
     started = time.perf_counter()
     _own(options.out, plan.trace, options.resume)
     results = _measure(options, plan)
+    withdraw_manifest(options.out)
     table = results.table()
     more = {"groups.parquet": results.groups(), "quantiles.parquet": results.quantiles()}
     for name, frame in more.items():
@@ -139,7 +147,6 @@ def _title(table: pd.DataFrame) -> str:
 
 def _measure(options: argparse.Namespace, plan: Plan) -> Results:
     """Run the parts that are not finished yet, and join all of them."""
-    stamp = json.dumps([versions("torch", "transformers"), code_digest(*_ROOMS)])
     with backend_context(options.backend, options.scheduler):
         frames = run_cells(
             measure_part,
@@ -147,7 +154,7 @@ def _measure(options: argparse.Namespace, plan: Plan) -> Results:
             options.out / _PARTS,
             jobs=plan.jobs,
             resume=True,  # _own has emptied the folder where nothing is to be kept
-            stamp=stamp,
+            stamp=CODE.stamp,
             label="measure",
         )
     header = plan.trace.header
@@ -177,7 +184,7 @@ def _own(out: Path, trace: Trace, resume: bool) -> None:
 def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[str, Any]:
     """What was measured, by which command and code, and how long it took."""
     trace = plan.trace
-    kept = ("rules", "values", "settings", "backend")
+    kept = ("imports", "rules", "values", "settings", "backend")
     arguments = {"trace": str(options.trace), **{name: getattr(options, name) for name in kept}}
     arguments |= {**vars(plan.resources), "jobs": plan.jobs}
     recorded = {
@@ -189,11 +196,7 @@ def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[s
         "prompts_asked_for": trace.header.prompts,
         "positions": trace.positions,
     }
-    manifest = make_manifest("real_models.measure", arguments, seconds, trace=recorded)
-    return manifest | {
-        "versions": versions("torch", "transformers"),
-        "code": code_digest(*_ROOMS),
-    }
+    return make_manifest("real_models.measure", arguments, seconds, CODE, trace=recorded)
 
 
 def _tell(
@@ -205,10 +208,9 @@ def _tell(
 ) -> None:
     paths = {name: str(path) for name, path in files.items()}
     if options.json:
-        records = json.loads(summary.reset_index().to_json(orient="records", double_precision=15))
+        records = summary.to_dict("records")
         document = {"files": paths, "headlines": told, "summary": records, "manifest": manifest}
-        json.dump(jsonable(document), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-        print()
+        print(json_text(document))
         return
     trace = manifest["trace"]
     print(f"{trace['positions']} positions of {trace['prompts']} prompts; ± one standard error")
@@ -216,6 +218,7 @@ def _tell(
         print(f"The trace is not finished: {trace['prompts_asked_for']} prompts were asked for.")
     for facts in told:
         print("\n" + "\n".join(sentences(facts)))
+    print(f"\n{summary_text(summary)}")
     print(f"\nMeasured in {manifest['wall_seconds']:.1f} s. Written:")
     for path in paths.values():
         print(f"  {path}")

@@ -9,7 +9,6 @@ stored. An interrupted recording is resumed by the same command and loses no fin
 
 import argparse
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -17,10 +16,8 @@ import time
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from real_models.errors import UserError
-from real_models.files import write_whole
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import (
@@ -36,6 +33,9 @@ from real_models.traces.contexts import CONTEXTS, make_text, score, start_ids
 from real_models.traces.format import HEADER_FILE, STORED_DTYPES, TraceHeader
 from real_models.traces.writer import TraceWriter
 from sim.commandline import Parser
+from sim.jobs.files import write_json
+from sim.jobs.folder import owned, require_free, withdraw_manifest
+from sim.jobs.progress import track
 
 __all__ = ["main", "record", "trace_header"]
 
@@ -47,7 +47,7 @@ EXAMPLE = """example:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return run(_parser(), _main, argv)
+    return run(_parser, _main, argv)
 
 
 def record(
@@ -70,7 +70,7 @@ def record(
     for prompt in prompts:
         start_ids(pair, prompt, header.contexts, header.positions)
     mine = [i for i in range(rank, len(prompts), world) if writer.finished(i) is None]
-    for index in tqdm(mine, desc="record", unit="prompt", disable=None):
+    for index in track(mine, "record", "prompt"):
         prompt = prompts[index]
         text = make_text(pair, prompt, header.contexts, header.positions, settings, header.seed)
         draft, verifier = score(pair, text)
@@ -114,8 +114,7 @@ def trace_header(
 
 
 def _main(args: argparse.Namespace) -> int:
-    """Check everything that is cheap, load the models, record, and say what came of it."""
-    started = time.time()
+    """Check everything that is cheap, own the folder, load the models, record, and tell."""
     settings = sampling_from(args)
     at_least(args, positions=1, seed=0, threads=1)
     if args.threads is not None:
@@ -123,8 +122,24 @@ def _main(args: argparse.Namespace) -> int:
     if args.resume and not (args.out / HEADER_FILE).is_file():
         raise UserError(f"--resume: {args.out} holds no trace")
     prompts, digest = read_prompts(args.prompts)
-    pair = pair_from(args)
     rank, world = (int(os.environ.get(n, d)) for n, d in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    require_free(args.out, part=rank)
+    pair = pair_from(args)
+    with owned(args.out, part=rank):
+        _record_and_tell(args, pair, prompts, digest, settings, rank, world)
+    return 0
+
+
+def _record_and_tell(
+    args: argparse.Namespace,
+    pair: ModelPair,
+    prompts: list[Prompt],
+    digest: str,
+    settings: SamplingSettings,
+    rank: int,
+    world: int,
+) -> None:
+    started = time.time()
     header = trace_header(
         pair,
         digest,
@@ -136,6 +151,8 @@ def _main(args: argparse.Namespace) -> int:
         dtype=args.store_dtype,
     )
     writer = TraceWriter(args.out, header, shard=rank)
+    if rank == 0 and any(writer.finished(index) is None for index in range(len(prompts))):
+        withdraw_manifest(args.out)
     new = record(pair, prompts, writer, settings=settings, rank=rank, world=world)
     _report(writer, len(prompts))
     seconds = time.time() - started
@@ -143,7 +160,6 @@ def _main(args: argparse.Namespace) -> int:
     manifest = args.out / "manifest.json"
     if rank == 0 and (new or not manifest.is_file()):  # that of the recording stays
         _write_manifest(manifest, started, new)
-    return 0
 
 
 def _report(writer: TraceWriter, prompts: int) -> None:
@@ -165,8 +181,7 @@ def _write_manifest(path: Path, started: float, recorded: int) -> None:
         "seconds": round(time.time() - started, 3),
         "prompts_recorded": recorded,
     }
-    document = (json.dumps(manifest, indent=2) + "\n").encode()
-    write_whole(path, lambda file: file.write(document))
+    write_json(path, manifest)
 
 
 def _parser() -> Parser:

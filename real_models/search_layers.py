@@ -12,14 +12,12 @@ are measured on: layers chosen on the measured texts would flatter the draft.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from real_models.drafts.texts import (
@@ -30,14 +28,14 @@ from real_models.drafts.texts import (
     calibrate,
 )
 from real_models.errors import UserError
-from real_models.files import write_whole
-from real_models.measuring.headlines import jsonable
 from real_models.models.layer_skip import skip_layers, skip_name
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import at_least, run
 from real_models.options.verifier import add_verifier_options, verifier_with
 from real_models.prompts import read_prompts
 from sim.commandline import Parser
+from sim.jobs.files import json_text, write_json
+from sim.jobs.progress import track
 
 __all__ = ["LayerSearch", "SearchStep", "main", "search_layers"]
 
@@ -95,7 +93,7 @@ def search_layers(
     steps: list[SearchStep] = []
     dropped: tuple[int, ...] = ()
     for count in range(1, drop + 1):
-        bar = tqdm(left, desc=f"layer {count} of {drop}", unit="draft", leave=False, disable=None)
+        bar = track(left, f"layer {count} of {drop}", "draft")
         tried = {i: acceptance(skip_layers(verifier, (*dropped, i)), calibration) for i in bar}
         best = max(left, key=lambda layer: tried[layer].mean)
         left.remove(best)
@@ -108,7 +106,7 @@ def search_layers(
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return run(_parser(), _main, argv, interrupted="nothing is kept")
+    return run(_parser, _main, argv, interrupted="nothing is kept")
 
 
 def _candidates(
@@ -139,9 +137,9 @@ def _main(args: argparse.Namespace) -> int:
     report = (lambda step: None) if args.json else _print_step
     found = search_layers(pair.verifier, calibration, args.drop, args.candidates, report=report)
     document = _document(pair, calibration, found, args.seed, digest)
-    text = json.dumps(jsonable(document), indent=2)
+    text = json_text(document)
     if args.out is not None:
-        write_whole(args.out, lambda file: file.write(f"{text}\n".encode()))
+        write_json(args.out, document)
     print(text if args.json else f"--draft {found.draft}")
     return 0
 

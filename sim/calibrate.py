@@ -1,42 +1,45 @@
 """Which value of a rule's parameter gives a wanted divergence or acceptance on synthetic pairs.
 
-    python -m sim.calibrate --rule cactus --target kl=0.05
+    python -m sim.calibrate --rules cactus --target kl=0.05
 
 Exact laws, no sampling. On recorded logits the same is `python -m real_models.calibrate TRACE`.
 """
 
 import argparse
-import json
-import math
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import pandas as pd
-from tqdm import tqdm
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
 
 from sim.checks import require_between, require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
+from sim.jobs.engine import Frames, run_cells
+from sim.jobs.files import write_json, write_whole
+from sim.jobs.folder import owned, withdraw_manifest
+from sim.jobs.manifest import Code, make_manifest
 from sim.pairs.families import FAMILIES
+from sim.report.calibrated import tell
 from sim.tables.calibration import TOLERANCE, calibrate
 from sim.tables.cells import Source, make_sources, prepared_batches
 from sim.tables.corpus import Corpus
 from sim.tables.grid import settings
-from sim.tables.target import Target, short_name
+from sim.tables.target import Target
 from sim.tables.tradeoff import DIVERGENCE_OF
 from theory import RULES
 
-__all__ = ["Wanted", "add_options", "calibrated", "main", "tell", "wanted"]
+__all__ = ["Wanted", "add_options", "calibrate_corpus", "main", "run_calibration", "wanted"]
 
 _EXAMPLE = """examples:
-  python -m sim.calibrate --rule cactus cactus_exact frontier --target kl=0.05
-  python -m sim.calibrate --rule lenience --target acceptance=0.9 --pairs zipf:noise=0.5 gaussian
+  python -m sim.calibrate --rules cactus cactus_exact frontier --target kl=0.05
+  python -m sim.calibrate --rules lenience --target acceptance=0.9 --pairs zipf:noise=0.5 gaussian
 
 measures: acceptance, {measures}
 families: {families}
 rules: {rules}
 """
-_HEAD = ("rule", "value", "acceptance", "{}, nats", "sps", "best there", "share of the gain", "")
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,21 @@ class Wanted:
     target: Target
     tolerance: float
 
+    def by_rule(self) -> list[Self]:
+        """The same for each rule by itself."""
+        grids = [{name: g for name, g in self.grid.items() if name == rule} for rule in self.rules]
+        return [replace(self, rules=[r], grid=grid) for r, grid in zip(self.rules, grids)]
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0, 2 for bad arguments, 130 if interrupted."""
-    return run_command(_parser(), _plan, _work, arguments)
+    return run_command(_parser, _plan, _work, arguments)
 
 
 def add_options(parser: Parser) -> None:
     """The options that do not depend on where the rows come from."""
     add = parser.add_argument
-    add("--rule", nargs="+", default=list(RULES), help="rule names (default: all)")
+    add("--rules", "--rule", nargs="+", default=list(RULES), help="rule names (default: all)")
     add("--target", default="kl=0.05", metavar="MEASURE=LEVEL",
         help="mean divergence of at most so many nats, or acceptance of at least so much "
         "(default: kl=0.05)")  # fmt: skip
@@ -65,12 +73,14 @@ def add_options(parser: Parser) -> None:
         help="values to try first, of all rules or of one (default: 13 of each)")  # fmt: skip
     add("--tolerance", type=float, default=TOLERANCE,
         help=f"how much of the target may be left (default: {TOLERANCE:g})")  # fmt: skip
+    add("--out", type=Path, default=Path("results/calibrate"), help="folder for the results")
+    add("--resume", action="store_true", help="keep the rules that an interrupted run finished")
     add("--json", action="store_true", help="print one JSON document and nothing else")
 
 
 def wanted(options: argparse.Namespace) -> Wanted:
     """The options of `add_options`, checked. ValueErrors name the option."""
-    target, rules = Target.parse(options.target), parse_rules(options.rule)
+    target, rules = Target.parse(options.target), parse_rules(options.rules)
     require_between("--tolerance", options.tolerance, 0.0, 1.0, open_low=True)
     grid = parse_values(options.values, rules)
     try:
@@ -80,68 +90,45 @@ def wanted(options: argparse.Namespace) -> Wanted:
     return Wanted(rules, grid, target, options.tolerance)
 
 
-def calibrated(corpora: Iterable[Corpus], asked: Wanted) -> pd.DataFrame:
-    """The tidy table of the values that were found, one row per corpus and rule."""
-    tables = []
-    for corpus in corpora:
-        choices = calibrate(
-            lambda tried, corpus=corpus: corpus.points(tried, asked.target.measure),
-            asked.rules,
-            asked.target,
-            grid=asked.grid,
-            tolerance=asked.tolerance,
-        )
-        tables.append(corpus.table(choices, asked.target))
-    return pd.concat(tables, ignore_index=True)
-
-
-def tell(table: pd.DataFrame, target: Target, as_json: bool) -> None:
-    """Print what was found: one line per corpus and rule, or one JSON document."""
-    if as_json:
-        # JSON has no number for an infinite divergence, or target: it is null there.
-        records = json.loads(table.to_json(orient="records", double_precision=15))
-        level = target.level if math.isfinite(target.level) else None
-        document = {"target": vars(target) | {"level": level}, "calibrated": records}
-        json.dump(document, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-        print()
-        return
-    for (source, pair), rows in table.groupby(["source", "pair"], sort=False):
-        first = rows.iloc[0]
-        named = f"{source} ({pair})" if pair else source
-        print(f"{named}, {first['vocab']:,} tokens, {first['positions']} positions: {target.name}")
-        print(
-            "\n".join(
-                _aligned([_head(target), *(_line(row, target) for _, row in rows.iterrows())])
-            )
-        )
-
-
-def _head(target: Target) -> tuple[str, ...]:
-    return tuple(word.format(short_name(target.divergence)) for word in _HEAD)
-
-
-def _line(row: pd.Series, target: Target) -> tuple[str, ...]:
-    value = f"{row['parameter']}={row['value']:.5g}" if row["parameter"] else "–"
-    return (
-        row["rule"],
-        value,
-        _with_error(row, "acceptance", 4),
-        _with_error(row, target.divergence, 5),
-        f"{row['strict_acceptance']:.4f}",
-        f"{row['best_acceptance']:.4f}",
-        f"{100 * row['share']:.0f} %" if math.isfinite(row["share"]) else "–",
-        row["note"],
+def calibrate_corpus(corpus: Corpus, asked: Wanted) -> Frames:
+    """The tidy table of the values that were found on a corpus, one row per rule."""
+    choices = calibrate(
+        lambda tried: corpus.points(tried, asked.target.measure),
+        asked.rules,
+        asked.target,
+        grid=asked.grid,
+        tolerance=asked.tolerance,
     )
+    return {"calibrated": corpus.table(choices, asked.target)}
 
 
-def _with_error(row: pd.Series, name: str, digits: int) -> str:
-    error = row[f"{name}_se"]
-    return f"{row[name]:.{digits}f}" + (f" ± {error:.{digits}f}" if math.isfinite(error) else "")
+def run_calibration(
+    options: argparse.Namespace,
+    function: Callable[..., Frames],
+    cells: Mapping[str, tuple[Any, ...]],
+    target: Target,
+    manifest: Callable[[float], dict[str, Any]],
+    code: Code,
+) -> None:
+    """Run the cells of a calibration in the folder of `options.out`, write the table, and tell it.
 
-
-def _aligned(lines: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    `manifest` makes the manifest from the seconds that were spent.
+    """
+    started = time.perf_counter()
+    with owned(options.out):
+        table = run_cells(
+            function,
+            cells,
+            options.out / ".cells",
+            resume=options.resume,
+            stamp=code.stamp,
+            label="calibrate",
+        )["calibrated"]
+        withdraw_manifest(options.out)
+        path = options.out / "calibrated.parquet"
+        write_whole(path, lambda file: table.to_parquet(file, index=False))
+        write_json(options.out / "manifest.json", manifest(time.perf_counter() - started))
+    tell(table, target, options.json)
 
 
 def _parser() -> Parser:
@@ -161,7 +148,7 @@ def _parser() -> Parser:
 
 def _plan(options: argparse.Namespace) -> tuple[Wanted, list[Source]]:
     require_count("--rows", options.rows, 1)
-    require_count("--seed", options.seed, 0)
+    require_count("--seed", options.seed, 0, high=2**64 - 1)
     families = parse_families(options.pairs)
     sources = make_sources(families, options.vocab, options.rows, options.seed)
     return wanted(options), sources
@@ -169,12 +156,27 @@ def _plan(options: argparse.Namespace) -> tuple[Wanted, list[Source]]:
 
 def _work(options: argparse.Namespace, plan: tuple[Wanted, list[Source]]) -> None:
     asked, sources = plan
-    corpora = (_corpus(source) for source in tqdm(sources, desc="calibrate", disable=None))
-    tell(calibrated(corpora, asked), asked.target, options.json)
+    cells = {
+        f"{index:02d}-{source.family.name}-{source.vocab}-{one.rules[0]}": (source, one)
+        for index, source in enumerate(sources)
+        for one in asked.by_rule()
+    }
+    kept = ("imports", "rules", "target", "values", "tolerance", "pairs", "vocab", "rows", "seed")
+    arguments = {name: getattr(options, name) for name in kept}
+
+    def manifest(seconds: float) -> dict[str, Any]:
+        return make_manifest("sim.calibrate", arguments, seconds)
+
+    run_calibration(options, _calibrate_source, cells, asked.target, manifest, Code())
 
 
+def _calibrate_source(source: Source, asked: Wanted) -> Frames:
+    return calibrate_corpus(_corpus(source), asked)
+
+
+@lru_cache(maxsize=1)
 def _corpus(source: Source) -> Corpus:
-    """The rows of a source, each a cluster of its own."""
+    """The rows of a source, each a cluster of its own; kept for the next rule."""
     pairs = list(prepared_batches(source))
     return Corpus(
         source.family.name,

@@ -1,7 +1,6 @@
 """`python -m sim.sweep`: acceptance against divergence for every rule on synthetic pairs."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -14,12 +13,14 @@ import pandas as pd
 from sim.checks import require_count
 from sim.commandline import Parser, parse_families, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
-from sim.jobs.manifest import code_digest, make_manifest, versions
+from sim.jobs.files import json_text
+from sim.jobs.folder import owned, withdraw_manifest
+from sim.jobs.manifest import Code, make_manifest
 from sim.pairs.families import FAMILIES
 from sim.report.outputs import write_outputs
 from sim.tables.cells import Source, make_cells, make_sources, run_cell
 from sim.tables.grid import Setting
-from sim.tables.summary import LEVEL
+from sim.tables.summary import summary_text
 from theory import RULES
 
 __all__ = ["main"]
@@ -44,7 +45,7 @@ class Plan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0, 2 for bad arguments, 130 if interrupted."""
-    return run_command(_parser(), _plan, _work, arguments)
+    return run_command(_parser, _plan, _work, arguments)
 
 
 def _parser() -> Parser:
@@ -70,7 +71,7 @@ def _parser() -> Parser:
 
 def _plan(options: argparse.Namespace) -> Plan:
     require_count("--rows", options.rows, 1)
-    require_count("--seed", options.seed, 0)
+    require_count("--seed", options.seed, 0, high=2**64 - 1)
     if options.jobs == 0:
         raise ValueError("--jobs must not be 0; -1 is all cores")
     check_backend(options.backend, options.scheduler)
@@ -84,6 +85,11 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
+    with owned(options.out):
+        _sweep_and_write(options, plan)
+
+
+def _sweep_and_write(options: argparse.Namespace, plan: Plan) -> None:
     started = time.perf_counter()
     with backend_context(options.backend, options.scheduler):
         frames = run_cells(
@@ -92,9 +98,10 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
             options.out / ".cells",
             jobs=options.jobs,
             resume=options.resume,
-            stamp=json.dumps([versions(), code_digest("theory", "sim")]),
+            stamp=Code().stamp,
             label="sweep",
         )
+    withdraw_manifest(options.out)
     table, frontier = frames["table"], frames["frontier"]
     seconds = time.perf_counter() - started
     manifest = make_manifest("sim.sweep", _recorded(options), seconds, seed=options.seed)
@@ -104,7 +111,7 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
 
 def _recorded(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments that decide the numbers, and how the work was spread."""
-    kept = ("pairs", "vocab", "rules", "values", "rows", "seed", "jobs", "backend")
+    kept = ("imports", "pairs", "vocab", "rules", "values", "rows", "seed", "jobs", "backend")
     return {name: getattr(options, name) for name in kept}
 
 
@@ -116,14 +123,13 @@ def _tell(
 ) -> None:
     paths = {name: str(path) for name, path in files.items()}
     if options.json:
-        records = json.loads(summary.reset_index().to_json(orient="records", double_precision=15))
+        records = summary.to_dict("records")
         document = {"files": paths, "summary": records, "manifest": manifest}
-        json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
-        print()
+        print(json_text(document))
         return
-    print(f"Acceptance within a mean KL(output‖verifier) of {LEVEL:g} nats, {options.rows} rows:\n")
-    print(summary.to_string(float_format="{:.3f}".format, na_rep="–"))
-    print(f"\nMeasured in {manifest['wall_seconds']:.1f} s. Written:")
+    print(summary_text(summary))
+    seconds = manifest["wall_seconds"]
+    print(f"\n{options.rows} rows of each source, measured in {seconds:.1f} s. Written:")
     for path in paths.values():
         print(f"  {path}")
 

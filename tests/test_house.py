@@ -59,10 +59,10 @@ FLOORS = {
     "theory": "validate | ledger | theory | door | certificates | rules | frontier | optimum law "
     "| pair | divergences | arrays",
     "sim": "sweep calibrate | commandline | report | figures | drawing | tables | rounds | jobs "
-    "| pairs | checks",
+    "| pairs | checks extensions printing",
     "real_models": "record measure calibrate decode distill search_layers transformers_generate "
     "| generate | options | decoding | drafts | measuring | traces | models | laws | prompts "
-    "| files | errors | real_models",
+    "| errors | real_models",
 }
 FLOOR_OF = {
     (package, wing): floor

@@ -1,14 +1,12 @@
 """The results of a decoding run as a person reads them, and as JSON."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from real_models.decoding.loop import DecodedText, Decoding
 from real_models.decoding.metrics import rule_label
-from real_models.files import make_folder, write_whole
-from real_models.measuring.headlines import jsonable
+from sim.jobs.files import json_text, make_folder, write_whole
 
 __all__ = ["document", "told", "write_lines"]
 
@@ -30,13 +28,13 @@ def told(found: Decoding, figures: dict[str, Any]) -> str:
 def document(found: Decoding, figures: dict[str, Any]) -> str:
     """One JSON document: the figures, and every text with its rounds."""
     whole = {"summary": figures, "texts": [_record(text) for text in found.texts]}
-    return json.dumps(jsonable(whole), indent=2, ensure_ascii=False, allow_nan=False)
+    return json_text(whole)
 
 
 def write_lines(path: Path, found: Decoding, figures: dict[str, Any]) -> None:
     """JSON lines: the figures, then every text."""
     documents = [{"summary": figures}, *map(_record, found.texts)]
-    lines = [json.dumps(jsonable(d), ensure_ascii=False, allow_nan=False) for d in documents]
+    lines = [json_text(d, indent=None) for d in documents]
     make_folder(path.parent)
     write_whole(path, lambda file: file.write(("\n".join(lines) + "\n").encode()))
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from real_models.errors import UserError
 from real_models.models.compatibility import head_of, model_device
 from real_models.traces.contexts import Text
+from sim.jobs.progress import Progress
 
 __all__ = ["Distilled", "TrainingSettings", "distill", "even_layers", "kl_loss"]
 
@@ -94,16 +94,18 @@ def distill(
     optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), weight_decay=0.0)
     losses: list[float] = []
     began = time.monotonic()
-    for batch in tqdm(_batches(texts, settings), desc="distill", unit="step", disable=None):
-        progress = settings.progress(len(losses), time.monotonic() - began)
-        if progress >= 1:
-            break
-        loss = kl_loss(verifier, draft, batch, vocabulary)
-        losses.append(float(loss.detach()))
-        if not math.isfinite(losses[-1]):
-            rate = f"a learning rate of {settings.learning_rate:g} may be too high"
-            raise UserError(f"the loss is {losses[-1]} at step {len(losses)}; {rate}")
-        _descend(loss, weights, optimizer, settings.rate(progress), settings.clip)
+    with Progress(100, "distill", "hundredth") as told:
+        for batch in _batches(texts, settings):
+            progress = settings.progress(len(losses), time.monotonic() - began)
+            if progress >= 1:
+                break
+            told.update(int(100 * progress) - told.done)
+            loss = kl_loss(verifier, draft, batch, vocabulary)
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                rate = f"a learning rate of {settings.learning_rate:g} may be too high"
+                raise UserError(f"the loss is {losses[-1]} at step {len(losses)}; {rate}")
+            _descend(loss, weights, optimizer, settings.rate(progress), settings.clip)
     return Distilled(draft.requires_grad_(True), tuple(losses))
 
 

@@ -8,13 +8,13 @@ texts depend on how they were batched.
 from collections.abc import Sequence
 
 import torch
-from tqdm import tqdm
 
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.compatibility import head_of
 from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt
 from real_models.traces.contexts import Text, start_ids
+from sim.jobs.progress import Progress
 
 __all__ = ["sample_texts"]
 
@@ -41,10 +41,10 @@ def sample_texts(
     wanted = [starts[index % len(starts)] for index in range(count)]
     generator = torch.Generator(pair.device).manual_seed(seed)
     texts: list[Text] = []
-    with tqdm(total=count, desc="texts", unit="text", disable=None) as bar:
+    with Progress(count, "texts", "text") as bar:
         for first in range(0, count, batch):
             texts += _continue(pair, wanted[first : first + batch], length, generator)
-            bar.update(len(texts) - bar.n)
+            bar.update(len(texts) - bar.done)
     return texts
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from real_models.laws.distributions import SamplingSettings
@@ -27,6 +26,7 @@ from real_models.models.compatibility import head_of, model_device
 from real_models.models.pair import ModelPair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt
 from real_models.traces.contexts import Text, make_text, start_ids
+from sim.jobs.progress import track
 
 __all__ = [
     "CALIBRATION_PROMPTS",
@@ -91,7 +91,7 @@ def calibrate(
     """
     for prompt in prompts:
         start_ids(pair, prompt, "verifier", positions)
-    bar = tqdm(prompts, desc="texts", unit="prompt", disable=None)
+    bar = track(prompts, "texts", "prompt")
     texts = [make_text(pair, prompt, "verifier", positions, _PLAIN, seed) for prompt in bar]
     laws = [_law(pair.verifier, text, pair.vocabulary) for text in texts]
     return Calibration(tuple(texts), tuple(laws))

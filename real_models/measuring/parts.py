@@ -20,7 +20,15 @@ from sim.tables.grid import Setting
 from sim.tables.tradeoff import MEASURES, Tradeoff
 from theory import CorpusFrontier, Pair
 
-__all__ = ["Part", "Resources", "make_parts", "measure_part", "prepared_pairs", "trace_digest"]
+__all__ = [
+    "Part",
+    "Resources",
+    "chunks_digest",
+    "make_parts",
+    "measure_part",
+    "prepared_pairs",
+    "trace_digest",
+]
 
 # float64 arrays alive at once, for a read batch [rows, V] (distributions before and after filters,
 # and what the filters sort) and for a batch of rules [rows, tokens in the support].
@@ -61,6 +69,13 @@ class Part:
 def trace_digest(trace: Trace) -> str:
     """The digest that distinguishes one recording from another, whatever is finished of it."""
     return hashlib.sha256(trace.header.to_bytes()).hexdigest()
+
+
+def chunks_digest(trace: Trace) -> str:
+    """The digest of a recording with what is finished of it: header, and digests of all files."""
+    header = trace.header.to_bytes()
+    lines = (chunk.entry.to_line(header) for chunk in trace.chunks)
+    return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
 def make_parts(

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from real_models.errors import UserError
-from real_models.files import sha256_file
+from sim.jobs.files import sha256_file
 
 __all__ = ["BUNDLED", "bundled_folder", "bundled_gguf", "cache_folder", "convert_gguf"]
 

@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from real_models.errors import UserError
-from real_models.files import sha256_file
 from real_models.models.bundled import BUNDLED, bundled_folder
+from sim.jobs.files import sha256_file
 
 __all__ = ["DTYPES", "LoadOptions", "LoadedModel", "load_model", "resolve_device"]
 

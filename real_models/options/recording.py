@@ -8,9 +8,12 @@ from pathlib import Path
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.traces.reader import Trace, open_trace
+from sim.jobs.manifest import Code
 
-__all__ = ["DEFAULT_SETTINGS", "open_recording", "parse_bytes", "parse_samplings"]
+__all__ = ["CODE", "DEFAULT_SETTINGS", "open_recording", "parse_bytes", "parse_samplings"]
 
+CODE = Code(("theory", "sim", "real_models"), ("torch", "transformers"))
+"""The code that what is made of a trace depends on."""
 DEFAULT_SETTINGS = ("T=1", "T=0.6 top-p 0.95 top-k 20")
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from real_models.errors import UserError
-from real_models.files import sha256_file
 from real_models.traces.format import (
     HEADER_FILE,
     PARTS,
@@ -27,6 +26,7 @@ from real_models.traces.format import (
     TraceHeader,
     from_storage,
 )
+from sim.jobs.files import sha256_file
 
 __all__ = ["Chunk", "Trace", "TraceBatch", "open_trace", "read_index"]
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from real_models.errors import UserError
-from real_models.files import make_folder, sha256_file, sync_folder, write_whole
 from real_models.traces.format import HEADER_FILE, PARTS, ChunkEntry, TraceHeader, to_storage
 from real_models.traces.reader import read_index
+from sim.jobs.files import make_folder, sha256_file, sync_folder, write_whole
 
 __all__ = ["TraceWriter"]
 

@@ -1,13 +1,13 @@
 """Runs the cells of a job through joblib, and keeps each finished cell on disk at once.
 
 One code path serves one core, all cores and a cluster. A cell is a name and the arguments of one
-pure function that returns data frames; its folder appears under its final name only when complete.
+pure function that returns data frames.
 """
 
-import hashlib
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,13 +15,17 @@ from typing import Any
 
 import joblib
 import pandas as pd
-from tqdm import tqdm
 
 from sim.checks import unknown_name
+from sim.extensions import Extension, ensure, loaded
+from sim.jobs.cells import CellStore, Frames
+from sim.jobs.processes import end_with_parent
+from sim.jobs.progress import Progress
 
 __all__ = ["Frames", "backend_context", "check_backend", "run_cells"]
 
-Frames = dict[str, pd.DataFrame]
+# Backends whose processes are children of this one; those of a cluster are not.
+_LOCAL_PROCESSES = ("LokyBackend", "MultiprocessingBackend")
 
 
 def run_cells(
@@ -36,21 +40,24 @@ def run_cells(
 ) -> Frames:
     """Run `function(*arguments)` for each cell, and return its frames joined in the order of cells.
 
-    Finished cells are kept in `folder`, each under a name made of its own, its arguments and
-    `stamp` (the version of the code); with `resume` those that are there are read and not run
-    again, without it the folder is emptied first. The backend is that of `backend_context`. A
-    progress bar appears on a terminal only.
+    Finished cells are kept in `folder`, which the caller owns (see `jobs.folder`), each under a
+    name made of its own, its arguments and `stamp` (the version of the code); with `resume` those
+    that are there and whole are read and not run again, without it the folder is emptied first. A
+    cell that is there and not whole is told of on standard error, and run again. The backend is
+    that of `backend_context`.
     """
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    places = {name: folder / _place(name, cells[name], stamp) for name in cells}
-    waiting = [name for name, place in places.items() if not place.is_dir()]
-    with tqdm(total=len(cells), initial=len(cells) - len(waiting), desc=label, disable=None) as bar:
-        for name, frames in _results(function, {name: cells[name] for name in waiting}, jobs):
-            _keep(frames, places[name])
-            bar.update()
-    return _join([_read(place) for place in places.values()])
+    store = CellStore(folder, stamp)
+    faults = {name: store.fault(name, arguments) for name, arguments in cells.items()}
+    for fault in filter(None, faults.values()):
+        print(f"{label}: {fault}; this cell is run again", file=sys.stderr)
+    waiting = {name: cells[name] for name, fault in faults.items() if fault is not None}
+    with Progress(len(cells), label, "cell", done=len(cells) - len(waiting)) as progress:
+        for name, frames in _results(function, waiting, jobs):
+            store.keep(name, cells[name], frames)
+            progress.update()
+    return _join([store.read(name, arguments) for name, arguments in cells.items()])
 
 
 @contextmanager
@@ -84,40 +91,40 @@ def _results(
     function: Callable[..., Frames], cells: Mapping[str, tuple[Any, ...]], jobs: int
 ) -> Iterator[tuple[str, Frames]]:
     """(name, frames) of each cell as it finishes; after each round of `jobs` on older backends."""
-    calls = [joblib.delayed(_named)(name, function, arguments) for name, arguments in cells.items()]
     backend, _ = joblib.parallel.get_active_backend()
+    parent = os.getpid() if type(backend).__name__ in _LOCAL_PROCESSES else None
+    calls = [
+        joblib.delayed(_named)(name, function, arguments, parent, loaded())
+        for name, arguments in cells.items()
+    ]
     if backend.supports_return_generator:
-        yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
+        more = _worker_start(backend, parent)
+        yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", **more)(calls)
         return
     step = joblib.effective_n_jobs(jobs)
     for start in range(0, len(calls), step):
         yield from joblib.Parallel(n_jobs=jobs)(calls[start : start + step])
 
 
+def _worker_start(backend: Any, parent: int | None) -> dict[str, Any]:
+    """What loky's workers do before their first cell: a parent may die before it hands one out."""
+    if type(backend).__name__ != "LokyBackend":
+        return {}
+    return {"initializer": end_with_parent, "initargs": (parent,)}
+
+
 def _named(
-    name: str, function: Callable[..., Frames], arguments: tuple[Any, ...]
+    name: str,
+    function: Callable[..., Frames],
+    arguments: tuple[Any, ...],
+    parent: int | None,
+    extensions: tuple[Extension, ...],
 ) -> tuple[str, Frames]:
+    """Run a cell in whichever process it has come to, where the same rules must be known."""
+    if parent is not None:
+        end_with_parent(parent)
+    ensure(extensions)
     return name, function(*arguments)
-
-
-def _place(name: str, arguments: tuple[Any, ...], stamp: str) -> str:
-    """The folder of a cell: its name, and a digest that changes with anything it depends on."""
-    digest = hashlib.sha256(repr((stamp, name, arguments)).encode()).hexdigest()[:16]
-    return f"{name}-{digest}"
-
-
-def _keep(frames: Frames, place: Path) -> None:
-    """Write the frames beside their place, then move them there in one step."""
-    draft = place.with_name(f"{place.name}.{os.getpid()}.part")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    for name, frame in frames.items():
-        frame.to_parquet(draft / f"{name}.parquet", index=False)
-    os.replace(draft, place)
-
-
-def _read(place: Path) -> Frames:
-    return {path.stem: pd.read_parquet(path) for path in sorted(place.glob("*.parquet"))}
 
 
 def _join(parts: list[Frames]) -> Frames:

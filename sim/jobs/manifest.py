@@ -6,12 +6,15 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-__all__ = ["code_digest", "git_revision", "make_manifest", "versions", "write_json"]
+from sim import extensions
+
+__all__ = ["Code", "code_digest", "git_revision", "make_manifest", "versions"]
 
 _PACKAGES = (
     "speculative-lab",
@@ -25,16 +28,38 @@ _PACKAGES = (
 )
 
 
+@dataclass(frozen=True)
+class Code:
+    """The code that a result depends on: this project's packages, installed ones, and imports."""
+
+    rooms: tuple[str, ...] = ("theory", "sim")
+    packages: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """Versions and a digest of the source: equal facts give equal results."""
+        own = {"versions": versions(*self.packages), "code": code_digest(*self.rooms)}
+        imported = extensions.digest()
+        return own | ({"extensions": imported} if imported else {})
+
+    @property
+    def stamp(self) -> str:
+        """The same as text."""
+        return json.dumps(self.facts(), sort_keys=True)
+
+
 def make_manifest(
-    command: str, arguments: Mapping[str, Any], seconds: float, **facts: Any
+    command: str,
+    arguments: Mapping[str, Any],
+    seconds: float,
+    code: Code = Code(),
+    **facts: Any,
 ) -> dict[str, Any]:
     """The facts of a run: command, arguments, versions, revision, wall time in seconds."""
     return {
         "command": command,
         "arguments": dict(arguments),
         **facts,
-        "versions": versions(),
-        "code": code_digest("theory", "sim"),
+        **code.facts(),
         "git": git_revision(),
         "wall_seconds": round(seconds, 2),
     }
@@ -68,13 +93,6 @@ def code_digest(*rooms: str) -> str:
         for path in sorted(Path(str(files(room))).rglob("*.py")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def write_json(document: Any, path: Path) -> None:
-    """Write a JSON document in one step: a reader sees the old file or the new one, never half."""
-    draft = path.with_suffix(".part")
-    draft.write_text(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    draft.replace(path)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

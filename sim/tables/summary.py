@@ -61,8 +61,9 @@ accepts at that divergence, so that acceptance ≤ best_acceptance. status: one 
 all three are.
 """
 MARKS = (
-    "≥: at least, between two measured values; 'at': the measured values end there, nearer to the "
-    "verifier; –: all of them are farther away, or the panels of a mean at different divergences."
+    "≥: at least, between two measured values; 'at': at that smaller divergence, where the "
+    "measured values end or accept most; –: all of them are farther away, or the panels of a mean "
+    "at different divergences."
 )
 _PANEL = ["source", "pair", "vocab"]
 _HEADLINE = ("lenience", "cactus", "interpolation", "sps")

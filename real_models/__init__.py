@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 
+import theory as _theory  # noqa: F401  # first of all, so that an interruption is one line
+
 for _package in ("torch", "transformers"):
     if find_spec(_package) is None:
         raise ModuleNotFoundError(

@@ -31,7 +31,7 @@ from real_models.options.recording import (
     parse_samplings,
 )
 from real_models.traces.reader import Trace
-from sim.commandline import Parser, parse_settings, run_command
+from sim.commandline import Parser, check_jobs, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
 from sim.jobs.files import json_text, make_folder, write_whole
 from sim.jobs.folder import owned, withdraw_manifest
@@ -100,8 +100,7 @@ def _parser() -> Parser:
 
 def _plan(options: argparse.Namespace) -> Plan:
     """Check every argument and the whole trace, its digests included."""
-    if options.jobs == 0:
-        raise UserError("--jobs must not be 0; -1 is all cores")
+    check_jobs(1 if options.jobs is None else options.jobs)
     check_backend(options.backend, options.scheduler)
     chosen = parse_settings(options.rules, options.values)
     samplings = parse_samplings(options.settings)

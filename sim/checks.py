@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable
 from math import isfinite, isinf
 from typing import TypeVar
 
-__all__ = ["once", "require_between", "require_count", "shortest", "unknown_name"]
+__all__ = ["once", "require_between", "require_count", "shorten", "shortest", "unknown_name"]
 
 _Item = TypeVar("_Item", bound=Hashable)
 _MOST = 2**31 - 1
@@ -58,12 +58,12 @@ def require_count(
     # Compared first: what lies between is finite, and an integer of 400 digits is no float.
     if not low <= value or int(min(value, high)) != min(value, high):
         raise ValueError(
-            f"{argument} must be an integer of at least {low}{where}, got {_short(value)}"
+            f"{argument} must be an integer of at least {low}{where}, got {shorten(str(value))}"
         )
     if value > high:
-        raise ValueError(f"{argument} must be at most {high}{where}, got {_short(value)}")
+        raise ValueError(f"{argument} must be at most {high}{where}, got {shorten(str(value))}")
 
 
-def _short(value: float) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:20]}… ({len(text)} digits)"
+def shorten(text: str, most: int = 40) -> str:
+    """The text, or its beginning and its length where it is longer than `most`."""
+    return text if len(text) <= most else f"{text[: most // 2]}… ({len(text)} characters)"

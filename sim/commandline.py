@@ -7,19 +7,21 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import theory
-from sim import extensions
-from sim.checks import once, unknown_name
+from sim.checks import once, shorten, unknown_name
+from sim.extensions import load
 from sim.jobs.processes import interruptible
 from sim.jobs.progress import plain_lines
 from sim.pairs.families import Family, make_family
-from sim.printing import Output, printing
 from sim.tables.grid import Setting, settings
 from theory import RULES
+from theory.interruption import imports_end
+from theory.printing import Output, printing
 
 __all__ = [
     "CALLED",
     "Mistake",
     "Parser",
+    "check_jobs",
     "complain",
     "execute",
     "parse_families",
@@ -32,6 +34,7 @@ __all__ = [
 CALLED: ContextVar[str | None] = ContextVar("how the command was called", default=None)
 """The command as it was typed, where that is not `python -m` and its module."""
 _UNPRINTED = 1
+_MOST_JOBS = 1024
 
 
 class Mistake(ValueError):
@@ -104,6 +107,7 @@ def execute(
     with printing() as output:
         parser = build()
         try:
+            imports_end()
             with interruptible(), plain_lines():
                 parser = _extended(parser, build, arguments)
                 status = body(parser.parse_args(arguments))
@@ -141,7 +145,7 @@ def _extended(
     asked = early.parse_known_args(arguments)[0].imports
     for text in asked:
         try:
-            extensions.load(text)
+            load(text)
         except ValueError as error:
             parser.error(str(error))
     return build() if asked else parser
@@ -156,6 +160,13 @@ def _printed(parser: Parser, output: Output, status: int) -> int:
         told = "the work is done and its files are written, but not all could be printed"
         complain(parser, f"{told}: {output.error}", _UNPRINTED)
     return status or _UNPRINTED
+
+
+def check_jobs(jobs: int) -> None:
+    """Raise ValueError unless so many processes can be, or −1 stands for all cores."""
+    if jobs == 0 or not -_MOST_JOBS <= jobs <= _MOST_JOBS:
+        told = f"1 to {_MOST_JOBS}, or -1 for all cores"
+        raise ValueError(f"--jobs must be {told}, got {shorten(str(jobs))}")
 
 
 def parse_families(texts: Sequence[str]) -> list[Family]:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from sim.checks import require_count
-from sim.commandline import Parser, parse_families, parse_settings, run_command
+from sim.commandline import Parser, check_jobs, parse_families, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
 from sim.jobs.files import json_text
 from sim.jobs.folder import owned, withdraw_manifest
@@ -72,8 +72,7 @@ def _parser() -> Parser:
 def _plan(options: argparse.Namespace) -> Plan:
     require_count("--rows", options.rows, 1)
     require_count("--seed", options.seed, 0, high=2**64 - 1)
-    if options.jobs == 0:
-        raise ValueError("--jobs must not be 0; -1 is all cores")
+    check_jobs(options.jobs)
     check_backend(options.backend, options.scheduler)
     chosen = parse_settings(options.rules, options.values)
     families = parse_families(options.pairs)

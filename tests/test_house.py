@@ -57,9 +57,9 @@ def test_imports_point_from_real_models_to_sim_to_theory(name):
 # floor do not know each other. The package itself stands for its `__init__`.
 FLOORS = {
     "theory": "validate | ledger | theory | door | certificates | rules | frontier | optimum law "
-    "| pair | divergences | arrays",
+    "| pair | divergences | arrays | interruption printing",
     "sim": "sweep calibrate | commandline | report | figures | drawing | tables | rounds | jobs "
-    "| pairs | checks extensions printing",
+    "| pairs | checks extensions",
     "real_models": "record measure calibrate decode distill search_layers transformers_generate "
     "| generate | options | decoding | drafts | measuring | traces | models | laws | prompts "
     "| errors | real_models",

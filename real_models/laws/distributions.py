@@ -15,6 +15,7 @@ distribution computed here is the one `generate` draws from.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -23,12 +24,19 @@ import numpy as np
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from sim.checks import shortest
+
 __all__ = ["SamplingSettings", "distributions", "native", "sample_tokens"]
 
 # Rows are worked in chunks: the top-p warper sorts, and values, indices, cumulative sums and
 # masks are alive at once. 2^22 entries are 32 MiB per float64 array, under 300 MiB in all.
 _CHUNK_ENTRIES = 1 << 22
 _GREEDY = "greedy-draft"
+_SPELLED = {
+    **dict.fromkeys(("t", "temp", "temperature"), "temperature"),
+    **dict.fromkeys(("top-k", "topk"), "top_k"),
+    **dict.fromkeys(("top-p", "topp"), "top_p"),
+}
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,9 @@ class SamplingSettings:
     @property
     def label(self) -> str:
         """The settings as people write them: `T=0.6 top-p 0.95 top-k 20`, `T=1 greedy-draft`."""
-        parts = [f"T={self.temperature:g}"]
+        parts = [f"T={shortest(self.temperature)}"]
         if self.top_p is not None:
-            parts.append(f"top-p {self.top_p:g}")
+            parts.append(f"top-p {shortest(self.top_p)}")
         if self.top_k is not None:
             parts.append(f"top-k {self.top_k}")
         if self.greedy_draft:
@@ -81,18 +89,21 @@ class SamplingSettings:
     def parse(cls, label: str) -> Self:
         """The settings named by a label; the inverse of `label`.
 
-        Raises ValueError naming the text when it is not of the form
-        `T=… [top-p …] [top-k …] [greedy-draft]`.
+        Commas, colons and signs of equality count as spaces, and temperature, top_k and top_p have
+        the names that people give them. Raises ValueError naming the text when it is not of the
+        form `T=… [top-p …] [top-k …] [greedy-draft]`.
         """
-        fields = {"T": ("temperature", float), "top-p": ("top_p", float), "top-k": ("top_k", int)}
-        words = label.replace("T=", "T ", 1).split()
+        words = re.sub(r"[\s,;:=]+", " ", label.lower()).replace("_", "-").split()
         greedy = words[-1:] == [_GREEDY]
         words = words[: len(words) - greedy]
         try:
-            if len(words) % 2 or "T" not in words[::2] or len(set(words[::2])) < len(words) // 2:
+            named = [_SPELLED[name] for name in words[::2]]
+            if len(words) % 2 or "temperature" not in named or len(set(named)) < len(named):
                 raise KeyError(label)
-            pairs = ((fields[name], value) for name, value in zip(words[::2], words[1::2]))
-            values = {field: kind(value) for (field, kind), value in pairs}
+            values = {
+                name: int(value) if name == "top_k" else float(value)
+                for name, value in zip(named, words[1::2])
+            }
         except (KeyError, ValueError):
             example = "T=0.6 top-p 0.95 top-k 20"
             raise ValueError(f"sampling settings {label!r} are not like {example!r}") from None

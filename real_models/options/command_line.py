@@ -11,7 +11,7 @@ from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.loading import DTYPES, LoadOptions, resolve_device
 from real_models.models.pair import PAIRS, ModelPair, load_pair
-from sim.commandline import Parser, complain
+from sim.commandline import Parser, execute
 
 __all__ = [
     "add_loading_options",
@@ -27,26 +27,17 @@ DEFAULT_PAIR = "smollm2-skip3"
 
 
 def run(
-    parser: Parser,
+    build: Callable[[], Parser],
     main: Callable[[argparse.Namespace], int],
     arguments: Sequence[str] | None,
     *,
     interrupted: str = "what was finished is kept",
 ) -> int:
-    """Parse and run a command line, and turn its end into an exit status.
+    """Import, parse and run a command line; its exit status is that of `sim.commandline.execute`.
 
-    A user's mistake or a file that cannot be used is one line and status 2; an interruption
-    by the keyboard is one line and status 130; a defect keeps its traceback.
+    UserErrors are the user's mistakes; any other ValueError is a defect, and keeps its traceback.
     """
-    options = parser.parse_args(arguments)
-    try:
-        status = main(options)
-        sys.stdout.flush()
-    except (UserError, OSError) as error:
-        return complain(parser, error, 2)
-    except KeyboardInterrupt:
-        return complain(parser, f"interrupted; {interrupted}", 130)
-    return status
+    return execute(build, main, arguments, mistakes=(UserError,), interrupted=interrupted)
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:

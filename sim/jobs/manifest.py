@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from sim import extensions
+from sim.extensions import digest
 
 __all__ = ["Code", "code_digest", "git_revision", "make_manifest", "versions"]
 
@@ -38,7 +38,7 @@ class Code:
     def facts(self) -> dict[str, Any]:
         """Versions and a digest of the source: equal facts give equal results."""
         own = {"versions": versions(*self.packages), "code": code_digest(*self.rooms)}
-        imported = extensions.digest()
+        imported = digest()
         return own | ({"extensions": imported} if imported else {})
 
     @property

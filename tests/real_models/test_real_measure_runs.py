@@ -311,7 +311,7 @@ def test_json_is_one_document_on_standard_output(finished, trace, tmp_path):
         (["--settings", "T=1", "T=1.0"], "--settings: a sampling setting was given twice"),
         (["--device", "gpu"], "device must be auto, cpu, cuda or cuda:i, got 'gpu'"),
         (["--memory-limit", "lots"], "--memory-limit 'lots' is not a size like 512MiB or 2GiB"),
-        (["--jobs", "0"], "--jobs must not be 0"),
+        (["--jobs", "0"], "--jobs must be 1 to 1024"),
         (["--backend", "lokey"], "unknown backend 'lokey'; did you mean 'loky'?"),
         (["--colour"], "unrecognized arguments: --colour"),
     ],

@@ -189,7 +189,7 @@ class Power(Divergence):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return f"power:{self.order:g}"
+        return f"power:{float(self.order)!r}".removesuffix(".0")
 
     @property
     def at_zero(self) -> float:  # type: ignore[override]

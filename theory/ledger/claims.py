@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
+import theory
+from theory.interruption import imports_end
 from theory.ledger.verdicts import Claim, Outcome, load_claims
+from theory.printing import printing
 
 SEED = 20_260_407
 
@@ -148,12 +151,60 @@ def _line(outcome: Outcome) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the ledger or some of its claims; exit status 0 iff every verdict is the expected one."""
+def main(arguments: Sequence[str] | None = None, program: str = "python -m theory.validate") -> int:
+    """Run the ledger or some of its claims; exit status 0 iff every verdict is the expected one.
+
+    1 also where the ledger could not be printed, 2 for a mistake of the user, 130 where it was
+    interrupted. ``program`` is how the command was called.
+    """
+    with printing() as output:
+        parser = _parser(program)
+        try:
+            imports_end()
+            options = parser.parse_args(arguments)
+            status = _run(parser, options)
+        except OSError as error:
+            return _complain(parser, str(error), 2)
+        except KeyboardInterrupt:
+            return _complain(parser, "interrupted", 130)
+        output.flush()
+        if output.error is None:
+            return status
+        if not isinstance(output.error, BrokenPipeError):
+            told = "the work is done and its files are written, but not all could be printed"
+            _complain(parser, f"{told}: {output.error}", 1)
+        return status or 1
+
+
+def _complain(parser: argparse.ArgumentParser, told: str, status: int) -> int:
+    """Print one line on standard error, and return the exit status."""
+    print(f"{parser.prog}: error: {told}", file=sys.stderr)
+    return status
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Choose, run, print and publish; the exit status."""
+    try:
+        chosen = choose(load_claims(), options.claims)
+    except ValueError as error:
+        return _complain(parser, str(error), 2)
+    talk = sys.stderr if options.json == "-" else sys.stdout
+    outcomes = []
+    for claim in chosen:
+        outcomes.append(run_claim(claim))
+        print(_line(outcomes[-1]), file=talk, flush=True)
+    try:
+        _publish([as_record(outcome) for outcome in outcomes], options.json, options.document)
+    except ValueError as error:
+        return _complain(parser, str(error), 2)
+    return 0 if all(outcome.in_order for outcome in outcomes) else 1
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m theory.validate",
+        prog=program,
         description="Derive and check the ledger of claims.",
-        epilog="example: python -m theory.validate 11 13 --json ledger.json",
+        epilog=f"example: {program} 11 13 --json ledger.json",
     )
     parser.add_argument("claims", nargs="*", metavar="CLAIM", help="numbers or names; default all")
     parser.add_argument(
@@ -169,19 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="rewrite the ledger in Markdown files, between its markers",
     )
-    options = parser.parse_args(arguments)
-    try:
-        chosen = choose(load_claims(), options.claims)
-    except ValueError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    talk = sys.stderr if options.json == "-" else sys.stdout
-    outcomes = []
-    for claim in chosen:
-        outcomes.append(run_claim(claim))
-        print(_line(outcomes[-1]), file=talk, flush=True)
-    _publish([as_record(outcome) for outcome in outcomes], options.json, options.document)
-    return 0 if all(outcome.in_order for outcome in outcomes) else 1
+    version = f"speculative-lab {theory.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    return parser
 
 
 def _publish(records: list[dict[str, Any]], target: str | None, documents: list[Path]) -> None:

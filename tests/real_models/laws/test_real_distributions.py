@@ -302,3 +302,43 @@ def test_cuda_agrees_with_cpu():
         torch.testing.assert_close(
             found.cpu(), distributions(logits, **settings), rtol=0, atol=1e-9
         )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T=0.6 top-p 0.95 top-k 20",
+        "T=0.6, top_k 20, top_p .95",
+        "temperature=0.6 top_p=0.95 top_k=20",
+        "temperature: 0.60, top-k: 20, top-p: 9.5e-1",
+        "t 0.6 topk=20 topp=.95",
+        "T = 0.6 ; Top-P = 0.95 ; Top-K = 20",
+        "top-k 20 T=0.6 top_p 0.95",
+        "T=0.6,top-k=20,top-p=0.95",
+    ],
+)
+def test_settings_read_alike_however_people_write_them(text):
+    assert SamplingSettings.parse(text) == SamplingSettings(0.6, 20, 0.95)
+    assert SamplingSettings.parse(f"{text} greedy_draft") == SamplingSettings(0.6, 20, 0.95, True)
+
+
+@pytest.mark.parametrize("text", ["T=0.6 top-k 20.5", "T=0.6 top-k", "T=0.6 0.7", "T=0.6 T 0.6"])
+def test_settings_that_say_too_much_or_too_little_are_refused(text):
+    with pytest.raises(ValueError, match="sampling settings"):
+        SamplingSettings.parse(text)
+
+
+@given(
+    st.floats(0, allow_infinity=False),
+    st.none() | st.integers(1, 10**9),
+    st.none() | st.floats(0, 1, exclude_min=True),
+    st.booleans(),
+)
+def test_every_label_reads_back(temperature, top_k, top_p, greedy):
+    settings = SamplingSettings(temperature, top_k, top_p, greedy)
+    assert SamplingSettings.parse(settings.label) == settings
+
+
+def test_settings_that_differ_have_labels_that_differ():
+    assert SamplingSettings(0.6).label != SamplingSettings(0.60000012).label
+    assert SamplingSettings(1, top_p=0.9999996).label == "T=1 top-p 0.9999996"

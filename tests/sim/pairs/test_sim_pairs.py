@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.commandline import parse_families
 from sim.pairs.families import FAMILIES, Amplification, Disjoint, Filtered, generators, make_family
 from sim.pairs.filters import filter_probabilities, softmax
 
@@ -160,3 +161,19 @@ def test_bad_parameters_are_named(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_families_that_differ_have_labels_that_differ_and_read_back():
+    families = [
+        make_family("zipf", noise=0.7),
+        make_family("zipf", noise=0.7000001),
+        make_family("zipf", noise=np.float64(1e-308)),
+        make_family("zipf", noise=2),
+        make_family("filtered", top_k=1234567890, temperature=0.30000000000000004),
+    ]
+    labels = [family.label for family in families]
+    assert len(set(labels)) == len(labels)
+    assert labels[0] == "exponent=1.1, noise=0.7"
+    assert labels[3] == "exponent=1.1, noise=2"
+    for family, label in zip(families, labels):
+        assert parse_families([f"{family.name}:{label.replace(' ', '')}"]) == [family]

@@ -275,3 +275,10 @@ def test_a_divergence_is_accurate_on_both_sides_of_every_change_of_formula(kind)
 def digits(row):
     """A row as numbers of many digits."""
     return [mpmath.mpf(x) for x in row.tolist()]
+
+
+@pytest.mark.parametrize("order", [0.5, 2.0, -1.0, 0.50000001, 1e-5, 1e22, 1 / 3])
+def test_a_power_has_a_name_that_reads_back(order):
+    kind = resolve_divergence(f"power:{order!r}")
+    assert resolve_divergence(kind.name) == kind
+    assert kind.order == order

@@ -1,10 +1,12 @@
 """Standard output that no sign and no full disk can break: the work goes on, the end says so."""
 
+from __future__ import annotations
+
 import codecs
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +48,7 @@ class Output:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _try(self, action: Any) -> None:
+    def _try(self, action: Callable[[], object]) -> None:
         if self.error is not None:
             return
         try:
@@ -62,7 +64,7 @@ def printing() -> Iterator[Output]:
     """Replace standard output by an `Output` for the block, and flush it at its end."""
     escape_unprintable()
     before, output = sys.stdout, Output(sys.stdout)
-    sys.stdout = output  # type: ignore[assignment]
+    sys.stdout = output
     try:
         yield output
         output.flush()

@@ -5,27 +5,25 @@
 For each pair and sampling setting the parameter of every rule is set so that the mean JS divergence
 of its output from the verifier is at most `LEVEL` nats on the recorded trace: JS, because it is
 finite for rules that emit what the verifier cannot; 0.02 nats of it go with 0.07 to 0.15 nats
-of KL where that is finite. Values and exact laws go to `benchmarks/results/calibrated.json`, which
-`benchmarks.study` decodes with. Record a pair with
+of KL where that is finite. Values and exact laws go to `benchmarks/results/calibrated.parquet`,
+which `benchmarks.study` decodes with. Record a pair with
 
     python -m real_models.record --pair smollm2-skip3 --out traces/smollm2-skip3
 """
 
 import argparse
-import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchmarks.recorded import read_facts, read_rows, write_rows
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.corpus import trace_corpus
 from real_models.measuring.parts import Resources, trace_digest
 from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.traces.reader import Trace, open_trace
-from sim.jobs.files import write_json
 from sim.jobs.manifest import versions
 from sim.jobs.progress import track
 from sim.tables.calibration import calibrate
@@ -35,7 +33,7 @@ from theory import RULES
 
 __all__ = ["CALIBRATED", "LEVEL", "PAIRS", "SETTINGS", "calibrated_rows", "load_equal", "main"]
 
-CALIBRATED = Path(__file__).with_name("results") / "calibrated.json"
+CALIBRATED = Path(__file__).with_name("results") / "calibrated.parquet"
 PAIRS = ("smollm2-skip1", "smollm2-skip3", "smollm2-skip5")
 SETTINGS = DEFAULT_SETTINGS
 LEVEL = 0.02
@@ -72,10 +70,7 @@ def calibrated_rows(trace: Trace, settings: str, target: Target) -> list[dict[st
 
 def load_equal() -> pd.DataFrame:
     """The recorded rows, one per pair, setting and rule; a divergence may be inf."""
-    rows = pd.DataFrame(json.loads(CALIBRATED.read_text(encoding="utf-8"))["rows"])
-    # JSON has no number for infinity; a divergence is never nan, a share may be.
-    divergences = ["kl_output_verifier", "kl_output_verifier_se", "js", "js_se", "tv", "tv_se"]
-    return rows.fillna(dict.fromkeys(divergences, math.inf))
+    return pd.DataFrame(read_rows(CALIBRATED))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -93,19 +88,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _keep(rows: list[dict[str, Any]], digest: str) -> None:
-    """Put the rows of one pair and setting into the document, in the order of the study."""
-    document = json.loads(CALIBRATED.read_text()) if CALIBRATED.is_file() else {}
-    traces = document.get("traces", {}) | {rows[0]["draft"]: digest}
+    """Put the rows of one pair and setting into the table, in the order of the study."""
+    there = CALIBRATED.is_file()
+    traces = (read_facts(CALIBRATED)["traces"] if there else {}) | {rows[0]["draft"]: digest}
     place = (rows[0]["draft"], rows[0]["settings"])
-    others = [row for row in document.get("rows", []) if (row["draft"], row["settings"]) != place]
+    known = read_rows(CALIBRATED) if there else []
+    others = [row for row in known if (row["draft"], row["settings"]) != place]
     order = {key: n for n, key in enumerate((p, s) for p in PAIRS for s in SETTINGS)}
-    document = {
+    facts = {
         "target": {"measure": "js", "level": LEVEL},
         "versions": versions("torch", "transformers"),
         "traces": dict(sorted(traces.items())),
-        "rows": sorted([*others, *rows], key=lambda row: order[row["draft"], row["settings"]]),
     }
-    write_json(CALIBRATED, document)
+    kept = sorted([*others, *rows], key=lambda row: order[row["draft"], row["settings"]])
+    write_rows(CALIBRATED, kept, facts)
 
 
 if __name__ == "__main__":

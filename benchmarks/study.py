@@ -7,7 +7,7 @@ lengths, ten prompts side by side: accepted length, exact divergence per token, 
 surprise. *Time*: one text after another, as a user would wait for it, against the verifier alone in
 turn. *Equal*: every rule at the value of its parameter that `benchmarks.equal` found to bring it as
 far from the verifier as the others, half as many tokens. Each cell is kept in `results/study`; the
-table goes to `benchmarks/results/study.json`, where cells that were not run again stay.
+table goes to `benchmarks/results/study.parquet`, where cells that were not run again stay.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any, Self
 import torch
 
 from benchmarks.equal import CALIBRATED, PAIRS, SETTINGS
+from benchmarks.recorded import read_rows, write_rows
 from real_models.decoding.drafters import parse_lookup
 from real_models.decoding.loop import decode, model_drafter, prompt_lookup
 from real_models.decoding.metrics import summary
@@ -36,7 +37,7 @@ from theory import make_rule
 
 __all__ = ["CELLS", "Cell", "main", "run_cell"]
 
-RESULTS = Path(__file__).with_name("results") / "study.json"
+RESULTS = Path(__file__).with_name("results") / "study.parquet"
 EDITING = DEFAULT_PROMPTS.with_name("editing.jsonl")
 LENGTHS = (5, 10, 20)
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -102,7 +103,7 @@ def _cells() -> Iterator[Cell]:
 
 def _equal_cells() -> Iterator[Cell]:
     """Every calibrated rule of every pair and setting, the longest drafts first."""
-    rows = json.loads(CALIBRATED.read_text(encoding="utf-8"))["rows"]
+    rows = read_rows(CALIBRATED)
     for m, settings, row in product(reversed(LENGTHS), reversed(SETTINGS), rows):
         if row["settings"] == settings:
             chosen = tuple(row["parameters"].items())
@@ -166,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _collect(folder: Path) -> None:
-    """One document of all finished cells, in the order of CELLS; recorded ones stay in it."""
+    """One table of all finished cells, in the order of CELLS; recorded ones stay in it."""
     finished = _recorded()
     for cell in CELLS:
         path = folder / f"{cell.name}.json"
@@ -177,20 +178,17 @@ def _collect(folder: Path) -> None:
         for cell in CELLS
         if cell.name in finished
     ]
-    document = {
+    facts = {
         "device": f"CPU, {torch.get_num_threads()} threads",
         "versions": versions("torch", "transformers"),
-        "cells": cells,
     }
-    write_json(RESULTS, document)
+    write_rows(RESULTS, cells, facts)
     print(f"{RESULTS}: {len(cells)} of {len(CELLS)} cells")
 
 
 def _recorded() -> dict[str, dict[str, Any]]:
-    """The cells of the document that is there, by name."""
-    if not RESULTS.is_file():
-        return {}
-    cells = json.loads(RESULTS.read_text(encoding="utf-8"))["cells"]
+    """The cells of the table that is there, by name."""
+    cells = read_rows(RESULTS) if RESULTS.is_file() else []
     return {Cell.of(cell).name: cell for cell in cells}
 
 

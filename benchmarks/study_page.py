@@ -1,6 +1,5 @@
 """The tables of docs/study.md and of the README, from the recorded cells of the study."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.equal import SETTINGS, load_equal
+from benchmarks.recorded import read_rows
 from benchmarks.rule_step import step_table
 from sim.figures import (
     accepted_lengths,
@@ -34,13 +34,12 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDED = ROOT / "benchmarks/results/study.json"
+RECORDED = ROOT / "benchmarks/results/study.parquet"
 
 
 def load_study(part: str) -> pd.DataFrame:
     """The recorded runs of one part of the study (benchmarks.study.PARTS); one row per run."""
-    cells = json.loads(RECORDED.read_text(encoding="utf-8"))["cells"]
-    return pd.DataFrame([cell for cell in cells if cell["part"] == part])
+    return pd.DataFrame([cell for cell in read_rows(RECORDED) if cell["part"] == part])
 
 
 def equally_far_runs() -> pd.DataFrame:

@@ -8,8 +8,9 @@ import pytest
 
 import theory
 from benchmarks.equal import LEVEL, PAIRS, SETTINGS, load_equal
+from benchmarks.recorded import read_facts, read_rows, write_rows
 from benchmarks.study import CELLS, Cell
-from benchmarks.study_page import readme_table, study_tables
+from benchmarks.study_page import RECORDED, readme_table, study_tables
 from sim.tables.calibration import MISSED
 from theory.ledger.claims import ledger_page, ledger_table
 from theory.ledger.verdicts import load_claims
@@ -68,9 +69,25 @@ def test_the_study_is_the_recorded_one():
 
 
 def test_the_study_is_complete():
-    recorded = json.loads((ROOT / "benchmarks/results/study.json").read_text(encoding="utf-8"))
-    names = [Cell.of(cell).name for cell in recorded["cells"]]
+    names = [Cell.of(cell).name for cell in read_rows(RECORDED)]
     assert names == [cell.name for cell in CELLS]
+
+
+def test_recorded_rows_come_back_as_they_were_written(tmp_path):
+    rows = [
+        {"rule": "sps", "parameters": {}, "kl": 0.0, "kept": [0.5, None], "seconds": {"rule": 0.1}},
+        {"rule": "typical", "parameters": {"epsilon": 0.1, "alpha": 0.3}, "kl": float("inf")},
+        {"rule": "top_k", "parameters": {"k": 8.0}, "tokens": 3, "kept": []},
+    ]
+    write_rows(tmp_path / "rows.parquet", rows, {"device": "CPU", "level": 0.02})
+    assert read_rows(tmp_path / "rows.parquet") == rows
+    assert read_facts(tmp_path / "rows.parquet") == {"device": "CPU", "level": 0.02}
+
+
+def test_what_no_person_reads_is_not_json():
+    """A large document belongs in parquet, which is a sixth of it and keeps its types."""
+    large = [p.name for p in (ROOT / "benchmarks/results").glob("*.json") if p.stat().st_size > 3e4]
+    assert not large
 
 
 def test_every_rule_is_calibrated_for_every_pair_and_setting():

@@ -5,11 +5,11 @@ from unittest.mock import patch
 
 import pandas as pd
 import pytest
+import test_sim_figures
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-import test_sim_figures
 from sim.figures.tradeoff import plot_amplification, plot_tradeoff
 from sim.pairs.families import generators, make_family
 from sim.tables.grid import settings

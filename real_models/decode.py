@@ -13,8 +13,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from real_models.decoding.drafters import parse_lookup
 from real_models.decoding.loop import DrafterMaker, decode, prompt_lookup
 from real_models.decoding.metrics import summary
@@ -32,6 +30,7 @@ from real_models.options.command_line import (
     sampling_from,
 )
 from real_models.options.rules import add_rule_options, rule_from
+from real_models.options.threads import add_threads_option, set_threads
 from real_models.prompts import Prompt, read_prompts
 from sim.commandline import Parser
 from sim.jobs.files import make_folder
@@ -57,8 +56,7 @@ def _main(args: argparse.Namespace) -> int:
     at_least(args, draft_tokens=0, new_tokens=1, batch_size=1, seed=0, threads=1)
     prompts = _prompts(args)
     _check_out(args.out)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     pair, drafter = _pair(args)
     found = decode(
         pair,
@@ -133,14 +131,14 @@ def _parser() -> Parser:
     add("--batch-size", type=int, default=1, help="texts side by side (default 1)")
     add("--greedy-draft", action="store_true", help="the draft proposes its likeliest token")
     add("--seed", type=int, default=0, help="of the random numbers (default 0)")
-    add("--threads", type=int, help="of the forward passes on a CPU (default: PyTorch's)")
+    add_threads_option(parser)
     add("--no-measure", action="store_true", help="leave out the exact divergences")
     add("--no-compare", action="store_true", help="leave out the verifier alone, and the speed-up")
     add("--out", type=Path, help="file for the figures and texts, JSON lines")
     add("--json", action="store_true", help="print one JSON document and nothing else")
-    add_rule_options(parser)
     add_sampling_options(parser)
     add_pair_options(parser)
+    add_rule_options(parser)
     return parser
 
 

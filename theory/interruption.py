@@ -12,15 +12,16 @@ import sys
 import threading
 from types import FrameType
 
-__all__ = ["imports_end"]
+__all__ = ["imports_end", "starting_command"]
 
 _PACKAGES = ("theory", "sim", "real_models", "benchmarks")
 _SCRIPT = "speculative-lab"
+_SCRIPTS = (_SCRIPT, f"{_SCRIPT}.exe", "speculative_lab.py")
 
 
-def _command() -> str | None:
+def starting_command() -> str | None:
     """How a command of the laboratory that is being started was called; None for other programs."""
-    if os.path.basename(sys.argv[0] if sys.argv else "").removesuffix(".exe") == _SCRIPT:
+    if os.path.basename(sys.argv[0] if sys.argv else "") in _SCRIPTS:
         return _SCRIPT
     # While `python -m` looks for its module, and imports the packages above it, argv begins so.
     if sys.argv[:1] != ["-m"] or "-m" not in sys.orig_argv:
@@ -30,7 +31,7 @@ def _command() -> str | None:
 
 
 def _watch() -> None:
-    command = _command()
+    command = starting_command()
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if command is None or not usual or threading.current_thread() is not threading.main_thread():
         return

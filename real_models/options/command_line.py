@@ -11,6 +11,7 @@ from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.loading import DTYPES, LoadOptions, resolve_device
 from real_models.models.pair import PAIRS, ModelPair, load_pair
+from sim.checks import shorten
 from sim.commandline import Parser, execute
 
 __all__ = [
@@ -108,8 +109,14 @@ def sampling_from(args: argparse.Namespace) -> SamplingSettings:
 
 
 def at_least(args: argparse.Namespace, **lowest: float) -> None:
-    """Raise a UserError naming the first option whose value is below its lowest."""
-    for name, bound in lowest.items():
-        value = getattr(args, name)
-        if value is not None and not value >= bound:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {bound}, got {value}")
+    """Raise a UserError naming the first option whose value is below its lowest, or unusably high.
+
+    A seed has 63 bits, other numbers 31.
+    """
+    for name, low in lowest.items():
+        value, option = getattr(args, name), f"--{name.replace('_', '-')}"
+        high = 2**63 - 1 if name == "seed" else 2**31 - 1
+        if value is not None and not value >= low:
+            raise UserError(f"{option} must be at least {low}, got {shorten(str(value))}")
+        if value is not None and value > high:
+            raise UserError(f"{option} must be at most {high}, got {shorten(str(value))}")

@@ -11,13 +11,23 @@ from theory import RULES, Rule, make_rule
 
 __all__ = ["add_rule_options", "rule_from"]
 
+_LARGEST_INTEGER = 2**63  # beyond it a number is a float, which may be inf
+
 
 def add_rule_options(parser: argparse.ArgumentParser, default: str = "sps") -> None:
-    """Add `--rule` and one option for every parameter that some rule has."""
+    """Add `--rule` and one option for every parameter that some rule has.
+
+    To be called last: a parameter whose name the command has taken for something else, as
+    `temperature`, becomes `--rule-temperature`.
+    """
     group = parser.add_argument_group("rule")
     group.add_argument("--rule", default=default, help=f"one of {', '.join(RULES)}")
     for name, rules in _parameters().items():
-        group.add_argument(_option(name), dest=_dest(name), help=f"of {', '.join(rules)}")
+        settings = {"dest": _dest(name), "help": f"of {', '.join(rules)}"}
+        try:
+            group.add_argument(_option(name), **settings)
+        except argparse.ArgumentError:
+            group.add_argument(_option(f"rule_{name}"), **settings)
 
 
 def rule_from(args: argparse.Namespace) -> Rule:
@@ -56,7 +66,9 @@ def _value(text: str) -> float | int | bool | str:
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        if kind is float or abs(value) < _LARGEST_INTEGER:
+            return value
     return text

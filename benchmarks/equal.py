@@ -24,6 +24,7 @@ from real_models.measuring.corpus import trace_corpus
 from real_models.measuring.parts import Resources, trace_digest
 from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.traces.reader import Trace, open_trace
+from sim.commandline import Parser, execute
 from sim.jobs.manifest import versions
 from sim.jobs.progress import track
 from sim.tables.calibration import calibrate
@@ -75,11 +76,18 @@ def load_equal() -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> int:
     """Calibrate each pair at each setting, and write its rows; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.equal", description=__doc__)
+    return execute(_parser, _work, arguments)
+
+
+def _parser() -> Parser:
+    parser = Parser("benchmarks.equal", description=__doc__)
     parser.add_argument("--traces", type=Path, default=Path("traces"), help="recorded pairs")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), help="sampling settings")
     parser.add_argument("--pairs", nargs="+", default=list(PAIRS), help="names of the traces")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
     asked = [(pair, settings) for settings in options.settings for pair in options.pairs]
     for pair, settings in track(asked, "calibrate", "setting"):
         trace = open_trace(options.traces / pair)

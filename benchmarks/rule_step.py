@@ -22,6 +22,7 @@ from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import ModelPair, load_pair
 from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.prompts import read_prompts
+from sim.commandline import Parser, execute
 from sim.jobs.files import write_json
 from sim.jobs.manifest import versions
 from sim.jobs.progress import track
@@ -83,12 +84,19 @@ def step_table(path: Path = RESULTS) -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure every rule and write the figures; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_step", description=__doc__)
+    return execute(_parser, _work, arguments)
+
+
+def _parser() -> Parser:
+    parser = Parser("benchmarks.rule_step", description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file of the figures")
     parser.add_argument(
         "--rules", nargs="+", choices=RULES, help="measure these again, keep others"
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
     runs = [
         (name, sampling, count)
         for count, sampling, name in product(LENGTHS, SETTINGS, RULES)

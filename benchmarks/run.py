@@ -24,6 +24,7 @@ import numpy as np
 from scipy.optimize import brentq
 from tqdm import tqdm
 
+from sim.commandline import Parser, execute
 from sim.pairs.families import make_family
 from theory import Pair, frontier_step, make_rule, one_step, one_steps, optimal_gamma
 
@@ -239,14 +240,21 @@ def table(ratios: list[Ratio]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the chosen suites; exit status 0 whether or not the goals are met (read the table)."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.run",
+    return execute(_parser, _work, arguments)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "benchmarks.run",
         description=__doc__.split("\n")[0],
         epilog="example: python -m benchmarks.run --suites law values --json ratios.json",
     )
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
     ratios: list[Ratio] = []
     with tqdm(disable=not sys.stderr.isatty(), unit="ratio") as progress:
         for name in options.suites:
@@ -256,7 +264,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(ratios))
     if options.json:
         document = {"environment": environment(), "ratios": [asdict(r) for r in ratios]}
-        options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        options.json.write_text(
+            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     return 0
 
 

@@ -30,6 +30,7 @@ from real_models.decoding.metrics import summary
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import ModelPair, load_pair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
+from sim.commandline import Parser, execute
 from sim.jobs.files import write_json
 from sim.jobs.manifest import versions
 from sim.jobs.progress import track
@@ -147,12 +148,19 @@ def _prompts(name: str) -> list[Prompt]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what is not there yet, and write the table; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study", description=__doc__)
+    return execute(_parser, _work, arguments)
+
+
+def _parser() -> Parser:
+    parser = Parser("benchmarks.study", description=__doc__)
     parser.add_argument("--cells", type=Path, default=Path("results/study"), help="finished cells")
     parser.add_argument("--part", choices=PARTS, help="one part only")
     parser.add_argument("--missing", action="store_true", help="only cells that the table lacks")
     parser.add_argument("--threads", type=int, help="of the forward passes (default: PyTorch's)")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     options.cells.mkdir(parents=True, exist_ok=True)
@@ -172,7 +180,7 @@ def _collect(folder: Path) -> None:
     for cell in CELLS:
         path = folder / f"{cell.name}.json"
         if path.is_file():
-            finished[cell.name] = json.loads(path.read_text())
+            finished[cell.name] = json.loads(path.read_text(encoding="utf-8"))
     cells = [
         finished[cell.name] | {"parameters": dict(cell.parameters)}
         for cell in CELLS

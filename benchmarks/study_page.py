@@ -1,6 +1,8 @@
 """The tables of docs/study.md and of the README, from the recorded cells of the study."""
 
+import argparse
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pandas as pd
 from benchmarks.equal import SETTINGS, load_equal
 from benchmarks.recorded import read_rows
 from benchmarks.rule_step import step_table
+from sim.commandline import Parser, execute
 from sim.figures import (
     accepted_lengths,
     decoding_costs,
@@ -24,6 +27,7 @@ __all__ = [
     "equally_far_runs",
     "lengths_table",
     "load_study",
+    "main",
     "quality_table",
     "readme_table",
     "rule_step_table",
@@ -238,5 +242,19 @@ def _replace(path: Path, name: str, table: str) -> None:
     path.write_text(before + start + table + end + rest.partition(end)[2], encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main(arguments: list[str] | None = None) -> int:
+    """Write the tables and the pictures; returns the exit status."""
+    return execute(_parser, _work, arguments)
+
+
+def _parser() -> Parser:
+    return Parser("benchmarks.study_page", description=__doc__)
+
+
+def _work(options: argparse.Namespace) -> int:
     write_documents()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

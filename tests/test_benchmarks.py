@@ -1,0 +1,47 @@
+"""The commands of `benchmarks`: a help text or a mistake changes nothing."""
+
+import hashlib
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if "__main__" in path.read_text("utf-8")
+)
+
+
+def files():
+    """Every file that a command of the folder writes, by its digest."""
+    folders = [ROOT / "README.md", *(ROOT / "docs").rglob("*"), *(ROOT / "benchmarks").rglob("*")]
+    return {p: hashlib.sha256(p.read_bytes()).digest() for p in folders if p.is_file()}
+
+
+def call(name, *arguments):
+    try:
+        return importlib.import_module(f"benchmarks.{name}").main(list(arguments))
+    except SystemExit as end:
+        return end.code
+
+
+def test_every_command_is_seen():
+    assert set(COMMANDS) >= {"equal", "rule_step", "run", "study", "study_page"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("argument", "status"), [("--help", 0), ("--version", 0), ("--nothing", 2)]
+)
+def test_a_help_text_and_a_mistake_change_nothing(name, argument, status, capsys):
+    before = files()
+    assert call(name, argument) == status
+    said = capsys.readouterr()
+    assert files() == before
+    if argument == "--help":
+        assert said.out.startswith(f"usage: python -m benchmarks.{name} [-h]")
+    if status:
+        assert said.err.startswith(f"python -m benchmarks.{name}: error: ")
+        assert said.err.count("\n") == 1

@@ -1,5 +1,6 @@
 """The documents agree with the data and the code that they are made from."""
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -73,6 +74,16 @@ def test_the_study_is_complete():
     assert names == [cell.name for cell in CELLS]
 
 
+def test_all_say_one_thing_of_how_long_the_study_takes():
+    told = {}
+    for path in (*PAGES, ROOT / "benchmarks/study.py"):
+        text = path.read_text(encoding="utf-8")
+        for found in re.finditer(r"benchmarks\.study\b(?!_).{0,60}?(\w+) hours?\b", text, re.S):
+            told[path.name] = found[1]
+    assert told.keys() >= {"study.md", "study.py", "08_decoding.ipynb"}
+    assert set(told.values()) == {"three"}
+
+
 def test_recorded_rows_come_back_as_they_were_written(tmp_path):
     rows = [
         {"rule": "sps", "parameters": {}, "kl": 0.0, "kept": [0.5, None], "seconds": {"rule": 0.1}},
@@ -107,3 +118,98 @@ def test_the_speed_table_is_the_recorded_benchmark():
     ]
     for ratio in ratios:
         assert f"| {ratio['ratio']:.3g} |" in README, ratio["name"]
+
+
+# --- names and places that the documents tell ----------------------------------------------------
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+         *sorted((ROOT / "notebooks").glob("*.ipynb"))]  # fmt: skip
+SOURCES = [p for room in ("theory", "sim", "real_models", "benchmarks") for p in
+           sorted((ROOT / room).rglob("*.py"))]  # fmt: skip
+NAMED = re.compile(r"(?<![\w./-])(?:theory|sim|real_models|benchmarks)(?:\.[A-Za-z_]\w*)+")
+PLACED = re.compile(r"(?<![\w./-])(?:theory|sim|real_models|benchmarks|docs|notebooks)/[\w./-]*\w")
+
+
+def is_there(name):
+    """Whether a dotted name is a module, or something in one; a field may have no default."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            if not hasattr(found, part):
+                return part in getattr(found, "__annotations__", {})
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def test_the_search_for_names_tells_what_is_there():
+    assert is_there("sim.tables.grid")
+    assert is_there("theory.RULES")
+    assert is_there("real_models.models.load_pair")
+    assert not is_there("real_models.decode_metrics.summary")
+    assert not is_there("theory.rulez")
+    text = "run `python -m sim.sweep`, see sim/tables/grid.py, not my.theory.x"
+    assert NAMED.findall(text) == ["sim.sweep"]
+    assert PLACED.findall(text) == ["sim/tables/grid.py"]
+
+
+@pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_that_is_named_can_be_imported(path):
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+    assert [name for name in sorted(set(NAMED.findall(text))) if not is_there(name)] == []
+    assert [place for place in sorted(set(PLACED.findall(text))) if not _stands(place)] == []
+
+
+def _stands(place):
+    return (ROOT / place).exists() or any(ROOT.glob(f"{place}*.ipynb"))
+
+
+TREE = README.partition("## The house")[2].partition("```text\n")[2].partition("```")[0]
+
+
+def test_the_tree_of_the_readme_names_every_wing_and_no_other():
+    assert re.findall(r"^(\w+)/ ", TREE, re.M) == ["theory", "sim", "real_models"]
+    for part in re.split(r"^(?=\w)", TREE, flags=re.M)[1:]:
+        package, lines = part.partition("/")[0], part.splitlines()[1:]
+        told = [name for line in lines if line.strip() for name in line[2:30].split()]
+        wings = {p.name for p in (ROOT / package).iterdir() if p.is_dir() and any(p.rglob("*.py"))}
+        assert {name.rstrip("/") for name in told if name.endswith("/")} == wings
+        assert len(told) == len(set(told))
+        files = [name for name in told if not name.endswith("/")]
+        assert all((ROOT / package / name).is_file() for name in files)
+        assert all(len(line) <= 100 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("looked_for", "place"),
+    [
+        ("decoder", "real_models/decoding"),
+        ("trace format", "real_models/traces"),
+        ("frontier", "sim/figures"),
+        ("claims", "theory/ledger"),
+    ],
+)
+def test_a_stranger_finds_it_from_the_tree(looked_for, place):
+    package, wing = place.split("/")
+    room = re.search(rf"^{package}/.*?(?=^\w|\Z)", TREE, re.S | re.M)[0]
+    (line,) = re.findall(rf"^  {wing}/.*$", room, re.M)
+    assert looked_for in line
+
+
+def test_calibration_on_own_arrays_is_told_and_runs():
+    code = re.search(r"### On arrays of your own\n.*?```python\n(.*?)```", README, re.S)[1]
+    scope: dict = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    found = scope["found"].set_index("rule")
+    assert set(found["status"]) == {"met"}
+    assert (found["kl_output_verifier"] <= 0.05).all()
+    assert (found["kl_output_verifier"] > 0.0495).all()
+    for told in re.findall(r"# (\w+) +([\d.]+) +([\d.]+)", code):
+        row = found.loc[told[0]]
+        assert (f"{row['value']:.4f}", f"{row['acceptance']:.3f}") == told[1:]

@@ -22,6 +22,7 @@ CLAIMS = {
     "07": {13, 14, 17, 19, 20},
     "08": {9, 13, 20},
 }
+NUMBERS = ("figures.true_cost", "figures.reads_per_token")
 PLOTTING = {"matplotlib", "seaborn", "plotly", "pylab"}
 _ABSOLUTE = re.compile(r"""["'](?:/[A-Za-z]|[A-Za-z]:\\|~)|/(?:home|root|tmp|work|Users)/""")
 
@@ -106,3 +107,24 @@ class TestNotebook:
         for cell in cells(path, "code"):
             assert not _ABSOLUTE.search(cell)
             assert not cell.lstrip().startswith(("!", "%"))
+
+    def test_shows_no_figure_twice(self, path):
+        assert not repeated("\n".join(cells(path, "code")))
+
+
+def repeated(code):
+    """Calls of figures with the same arguments, as they are written."""
+    tree = ast.parse(code)
+    calls = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("figures.")
+    ]
+    # Numbers are no figures, and a table of the same name may be another one by then.
+    told = [call for call in calls if not call.startswith(NUMBERS) and "(table" not in call]
+    return sorted({call for call in told if told.count(call) > 1})
+
+
+def test_the_search_for_repeated_figures_finds_them():
+    assert repeated("figures.overlap(p, q)\nfigures.overlap(p,\n q)") == ["figures.overlap(p, q)"]
+    assert repeated("figures.overlap(p, q)\nfigures.overlap(q, p)") == []

@@ -1,8 +1,8 @@
 """Figures of decoding runs: accepted length, what it costs in divergence, and where time goes.
 
-A table has one row per run, with the columns of `real_models.decode_metrics.summary`, `draft` (the
-draft that proposed) and the `parameters` that were chosen; rows of one rule and parameters form a
-curve.
+A table has one row per run, with the columns of `real_models.decoding.metrics.summary`, `draft`
+(the draft that proposed) and the `parameters` that were chosen; rows of one rule and parameters
+form a curve.
 """
 
 import numpy as np

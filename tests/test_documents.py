@@ -1,5 +1,6 @@
 """The documents agree with the data and the code that they are made from."""
 
+import ast
 import importlib
 import json
 import re
@@ -164,6 +165,27 @@ def test_every_module_that_is_named_can_be_imported(path):
         text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
     assert [name for name in sorted(set(NAMED.findall(text))) if not is_there(name)] == []
     assert [place for place in sorted(set(PLACED.findall(text))) if not _stands(place)] == []
+
+
+def blocks(path):
+    """The Python that a page shows: code cells of a notebook, fenced code of a document."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return re.findall(r"```python\n(.*?)```", text, re.S)
+    return ["".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_import_that_is_shown_works(path):
+    missing = [
+        f"{node.module}.{alias.name}"
+        for block in blocks(path)
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if not is_there(f"{node.module}.{alias.name}")
+    ]
+    assert missing == []
 
 
 def _stands(place):

@@ -37,8 +37,8 @@ from sim.jobs.files import json_text, make_folder, write_whole
 from sim.jobs.folder import owned, withdraw_manifest
 from sim.jobs.manifest import make_manifest
 from sim.report.outputs import write_outputs
+from sim.tables.findings import summary_text
 from sim.tables.grid import Setting
-from sim.tables.summary import summary_text
 from theory import RULES
 
 __all__ = ["main"]
@@ -163,7 +163,9 @@ def _measure(options: argparse.Namespace, plan: Plan) -> Results:
 def _check_owner(out: Path, trace: Trace) -> None:
     """Raise UserError where the parts in a folder are those of another trace."""
     path = out / _PARTS / _OWNER
-    if path.is_file() and json.loads(path.read_text())["trace"] != trace_digest(trace):
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["trace"] != trace_digest(
+        trace
+    ):
         raise UserError(
             f"--resume: {out} holds parts of another recording than {trace.folder}; "
             "give another --out, or measure afresh without --resume"

@@ -149,6 +149,33 @@ def test_sim_does_not_load_torch():
         assert not {top for top, _ in imported(path.read_text())} & {"torch", "transformers"}, path
 
 
+def unencoded(source):
+    """Lines that read or write text in whatever encoding the machine has."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        modes = [*map(ast.unparse, node.args), options.get("mode", "")]
+        binary = any(re.fullmatch(r"'[rwax+]*b[rwax+]*'", mode) for mode in modes)
+        of_text = name in ("read_text", "write_text") or options.get("text") == "True"
+        of_file = name == "open" and ast.unparse(node.func) != "os.open" and not binary
+        if (of_text or of_file) and "encoding" not in options:
+            yield node.lineno
+
+
+def test_the_lint_sees_text_without_an_encoding():
+    bad = "p.read_text()\nopen(p)\np.open('w')\nrun(x, text=True)\np.write_text(t)\n"
+    good = "open(p, 'rb')\np.open('ab')\np.read_text(encoding='utf-8')\nos.open(p, 1)\n"
+    assert list(unencoded(bad)) == [1, 2, 3, 4, 5]
+    assert list(unencoded(good)) == []
+
+
+@pytest.mark.parametrize("path", [*ALL_SOURCES, *ROOT.glob("benchmarks/*.py")], ids=short)
+def test_text_files_are_utf_8_on_every_machine(path):
+    assert not list(unencoded(path.read_text(encoding="utf-8")))
+
+
 @pytest.mark.parametrize("path", ALL_SOURCES, ids=short)
 def test_files_are_short(path):
     assert len(path.read_text().splitlines()) <= LONGEST

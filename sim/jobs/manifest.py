@@ -98,7 +98,10 @@ def code_digest(*rooms: str) -> str:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         result = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         return None

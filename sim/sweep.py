@@ -19,8 +19,8 @@ from sim.jobs.manifest import Code, make_manifest
 from sim.pairs.families import FAMILIES
 from sim.report.outputs import write_outputs
 from sim.tables.cells import Source, make_cells, make_sources, run_cell
+from sim.tables.findings import summary_text
 from sim.tables.grid import Setting
-from sim.tables.summary import summary_text
 from theory import RULES
 
 __all__ = ["main"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between, require_count
@@ -16,8 +17,9 @@ from sim.drawing.style import (
     drawing,
 )
 from sim.figures.tradeoff import KIND_COLOURS, KIND_TITLES, rule_markers
+from sim.tables.findings import tradeoff_finding
 from sim.tables.grid import KINDS, kind_of
-from sim.tables.summary import BETWEEN, FARTHER, NEARER, summarise, tradeoff_finding
+from sim.tables.summary import BETWEEN, FARTHER, NEARER, summarise
 
 __all__ = ["gaps", "reads", "reads_per_token", "tradeoff"]
 
@@ -58,49 +60,62 @@ def tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) ->
 def gaps(table: pd.DataFrame, frontier: pd.DataFrame, level: float = 0.1) -> Drawing:
     """How much acceptance each rule leaves on the table at `level` nats of mean KL.
 
-    Between two measured values it is at most so much. Hollow bars, below the others, are rules
-    whose values end nearer to the verifier: what they fall short of is the best at `level`, and how
-    far they would come there is not known. `table` and `frontier` as in sim.tables.tradeoff, of one
-    source and pair. Raises ValueError where no rule stays within, or the table is of several pairs.
+    Between two measured values the shortfall is interpolated, and a whisker goes to the most that
+    it can be. Hollow bars, below the others, are rules whose values end nearer to the verifier:
+    what they fall short of is the best at `level`, and how far they would come there is not known.
+    `table` and `frontier` as in sim.tables.tradeoff, of one source and pair. Raises ValueError
+    where no rule stays within, or the table is of several pairs.
     """
     require_between("level", level, 0, np.inf, open_low=True)
     _check_one_panel(table)
     summary = summarise(table, frontier, level).set_index("rule")
-    top = summary["acceptance"].iloc[0]
-    rules = summary.iloc[1:]
-    shown = rules.dropna(subset=["acceptance"]).assign(gap=lambda rows: top - rows["acceptance"])
+    top, rules = summary["acceptance"].iloc[0], summary.iloc[1:]
+    shown = rules.dropna(subset=["acceptance"])
     if shown.empty:
         raise ValueError(f"no rule stays within {level:g} nats")
-    apart = shown["status"] == NEARER
-    order = shown.assign(apart=apart).sort_values(["apart", "gap"], ascending=False)
+    shown = shown.assign(
+        gap=(top - shown["interpolated_acceptance"]).clip(lower=0),
+        most=(top - shown["acceptance"]).clip(lower=0),
+        apart=shown["status"] == NEARER,
+    )
+    order = shown.sort_values(["apart", "gap"], ascending=False)
     finding = _gaps_finding(order, top, level, sorted(rules.index[rules["status"] == FARTHER]))
     figure, (ax,) = drawing(finding, 9.5, 0.27 * len(order) + 2.2)
-    colours = [BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)] for rule in order.index]
-    faces = ["none" if hollow else colour for colour, hollow in zip(colours, order["apart"])]
-    bars = ax.barh(order.index, order["gap"].clip(lower=0), color=faces, edgecolor=colours)
-    ax.bar_label(bars, labels=[_gap_label(row) for _, row in order.iterrows()], fontsize=8)
-    ax.margins(x=0.12)
-    kinds = {kind_of(rule) for rule in order.index if rule != "sps"}
-    for kind in (kind for kind in KINDS if kind in kinds):
-        ax.barh([order.index[0]], [0], color=KIND_COLOURS[kind], label=KIND_TITLES[kind])
-    if order["apart"].any():
-        ax.barh(
-            [order.index[0]], [0], color="none", edgecolor=GREY, label="hollow: at a smaller KL"
-        )
+    _draw_gaps(ax, order)
     ax.set_xlabel(f"acceptance below the corpus frontier at a mean KL of {level:g} nats")
     ax.set_ylabel("rule at its best value")
     ax.legend(frameon=False, fontsize=9)
     return figure
 
 
+def _draw_gaps(ax: Axes, order: pd.DataFrame) -> None:
+    """A bar for each rule, with what it may be at most, and the legend's handles."""
+    colours = [BLACK if rule == "sps" else KIND_COLOURS[kind_of(rule)] for rule in order.index]
+    faces = ["none" if hollow else colour for colour, hollow in zip(colours, order["apart"])]
+    ax.barh(order.index, order["gap"], color=faces, edgecolor=colours)
+    between = order[order["status"] == BETWEEN]
+    ax.hlines(between.index, between["gap"], between["most"], color=GREY, linewidth=1.5)
+    ends = ax.barh(order.index, order["most"], color="none")
+    ax.bar_label(ends, labels=[_gap_label(row) for _, row in order.iterrows()], fontsize=8)
+    ax.margins(x=0.12)
+    first, kinds = order.index[0], {kind_of(rule) for rule in order.index if rule != "sps"}
+    for kind in (kind for kind in KINDS if kind in kinds):
+        ax.barh([first], [0], color=KIND_COLOURS[kind], label=KIND_TITLES[kind])
+    if len(between):
+        ax.plot([], [], color=GREY, linewidth=1.5, label="at most: between measured values")
+    if order["apart"].any():
+        ax.barh([first], [0], color="none", edgecolor=GREY, label="hollow: at a smaller KL")
+
+
 def _gaps_finding(order: pd.DataFrame, top: float, level: float, beyond: list[str]) -> str:
-    """The rule that comes closest at the level, and which rules are not there."""
+    """The rules that may be the closest at the level, and which rules are not there."""
     text = f"At {level:g} nats the frontier accepts {top:.3f}"
-    at, near = order[~order["apart"]], order[order["apart"]]
+    at, near = order[~order["apart"]].iloc[::-1], order[order["apart"]]
     if len(at):
-        last = at.iloc[-1]
-        most = "at most " if last["status"] == BETWEEN else ""
-        text += f"; closest is {at.index[-1]} ({most}{max(last['gap'], 0):.4f} short)"
+        # What is known of a shortfall is where it lies: several may be the smallest.
+        closest = at[at["gap"] <= at["most"].min()]
+        verb, most = "is" if len(closest) == 1 else "are", closest["most"].max()
+        text += f"; closest {verb} {' or '.join(closest.index)} (at most {most:.4f} short)"
     if "sps" in near.index:
         text += f", strict sampling, at 0 nats, is {near.loc['sps', 'gap']:.3f} short"
     others = [rule for rule in near.index if rule != "sps"]
@@ -112,7 +127,9 @@ def _gaps_finding(order: pd.DataFrame, top: float, level: float, beyond: list[st
 def _gap_label(row: pd.Series) -> str:
     if row["status"] == NEARER:
         return f" {row['gap']:.4f}, at {_plain(row['kl_output_verifier'])} nats"
-    return f" {'≤ ' if row['status'] == BETWEEN else ''}{max(row['gap'], 0):.4f}"
+    if row["most"] - row["gap"] < 5e-5:
+        return f" {row['gap']:.4f}"
+    return f" {row['gap']:.4f} to {row['most']:.4f}"
 
 
 def _plain(divergence: float) -> str:

@@ -9,7 +9,8 @@ import pandas as pd
 from sim.figures.tradeoff import BUDGET_RULES, plot_amplification, plot_tradeoff
 from sim.jobs.files import write_json
 from sim.report.page import Picture, write_report
-from sim.tables.summary import amplification_finding, summarise, tradeoff_finding
+from sim.tables.findings import amplification_finding, tradeoff_finding
+from sim.tables.summary import summarise
 
 __all__ = ["write_outputs"]
 

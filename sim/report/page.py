@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.tables.summary import LEVEL, MARKS, summary_table
+from sim.tables.findings import MARKS, summary_table
+from sim.tables.summary import LEVEL
 from sim.tables.tradeoff import COLUMNS
 
 __all__ = ["Picture", "write_report"]

@@ -277,11 +277,19 @@ def test_the_closest_rule_is_chosen_among_those_at_the_level():
     (panel,) = figure.axes
     labels = {text.get_text().strip() for text in panel.texts}
     assert any(text.endswith("at 0.01 nats") for text in labels)
-    assert any(text.startswith("≤ ") for text in labels)
+    assert any(re.fullmatch(r"0\.\d{4} to 0\.\d{4}", text) for text in labels)
     named = [label.get_text() for label in panel.get_yticklabels()]
     assert named[-1] == "lenience"
     figure = figures.gaps(*measured({"frontier": [0.01]}))
     assert "closest" not in finding(figure)
+
+
+@pytest.mark.parametrize("values", [[0.03, 0.2], [0.001, 0.3], [0.09, 0.5], [0.1]])
+def test_no_grid_makes_another_rule_the_closest_where_the_frontier_rule_is_known(values):
+    """A chord of a concave curve lies below it, the more the wider its ends are apart."""
+    told = finding(figures.gaps(*measured({"lenience": [0.45, 0.5, 0.55], "frontier": values})))
+    closest = re.search(r"closest (?:is|are) (.*?) \(", told)[1].split(" or ")
+    assert closest[0] == "frontier"
 
 
 def test_entropies_are_told_of_rules_that_were_measured_there():

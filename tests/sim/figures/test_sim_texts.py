@@ -12,8 +12,9 @@ from matplotlib.text import Text
 
 from sim.figures.tradeoff import plot_amplification, plot_tradeoff
 from sim.pairs.families import generators, make_family
+from sim.tables.findings import amplification_finding, tradeoff_finding
 from sim.tables.grid import settings
-from sim.tables.summary import amplification_finding, summarise, tradeoff_finding
+from sim.tables.summary import summarise
 from sim.tables.tradeoff import Tradeoff
 from theory.pair import Pair
 

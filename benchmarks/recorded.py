@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim.jobs.files import write_whole
+from sim.jobs.files import json_text, write_whole
 
 __all__ = ["read_facts", "read_rows", "write_rows"]
 
@@ -31,7 +31,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], facts: dict[str, Any]
         )
         for name, values in columns.items()
     }
-    told = {_FACTS: json.dumps(facts, ensure_ascii=False).encode()}
+    told = {_FACTS: json_text(facts, indent=None).encode()}
     table = pa.table(arrays).replace_schema_metadata(told)
     write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
 

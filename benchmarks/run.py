@@ -8,7 +8,6 @@ milliseconds are shown for orientation only. Run it on an idle machine.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -25,6 +24,7 @@ from scipy.optimize import brentq
 from tqdm import tqdm
 
 from sim.commandline import Parser, execute
+from sim.jobs.files import write_json
 from sim.pairs.families import make_family
 from theory import Pair, frontier_step, make_rule, one_step, one_steps, optimal_gamma
 
@@ -264,9 +264,7 @@ def _work(options: argparse.Namespace) -> int:
     print(table(ratios))
     if options.json:
         document = {"environment": environment(), "ratios": [asdict(r) for r in ratios]}
-        options.json.write_text(
-            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        write_json(options.json, document)
     return 0
 
 

@@ -10,15 +10,18 @@ import importlib
 import importlib.util
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-import theory
-from theory import RULES
+import numpy as np
 
-__all__ = ["Extension", "digest", "ensure", "load", "loaded"]
+import theory
+from theory import RULES, Rule, one_step
+
+__all__ = ["Extension", "check_rule", "digest", "ensure", "load", "loaded"]
 
 
 class Extension(NamedTuple):
@@ -34,6 +37,9 @@ _FILES: dict[str, str] = {}  # path → digest of every source file that the imp
 _OURS = {"theory", "sim", "real_models", "benchmarks"}
 _INSTALLED = {"site-packages", "dist-packages"}  # versions of packages are no code of one's own
 _LABORATORY = Path(theory.__file__).parent
+_DRAFT = np.array([[0.05, 0.8, 0.15, 0.0], [0.25, 0.25, 0.25, 0.25], [0.0, 0.0, 0.5, 0.5]])
+_VERIFIER = np.array([[0.3, 0.35, 0.35, 0.0], [0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.0, 0.0]])
+_SLACK = 1e-7
 
 
 def load(text: str) -> None:
@@ -89,6 +95,36 @@ def digest() -> str:
             files.setdefault(path, _digest_of(Path(path)))
     text = "".join(f"{Path(path).name}\0{of}\n" for path, of in sorted(files.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16] if files else ""
+
+
+def check_rule(rule: Rule) -> None:
+    """Raise ValueError where a rule that is not the laboratory's emits no distribution.
+
+    It is tried on three small rows, in which each of p and q is 0 somewhere: whatever goes wrong
+    there, in one line, instead of in the midst of a long work or never.
+    """
+    if type(rule).__module__.startswith("theory."):
+        return
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            law = one_step(rule, _DRAFT, _VERIFIER, p_raw=_DRAFT, q_raw=_VERIFIER)
+            output, accepted = np.asarray(law.output), np.asarray(law.acceptance)
+    except Exception as error:
+        raise ValueError(f"{rule}: {type(error).__name__}: {error}") from error
+    # The laws of the laboratory's own rules are this close to distributions, and far closer.
+    for what, values, low, high in (
+        ("output", output, 0.0, 1.0),
+        ("sum of the output", output.sum(axis=-1), 1.0, 1.0),
+        ("acceptance", accepted, 0.0, 1.0),
+    ):
+        wrong = ~((values >= low - _SLACK) & (values <= high + _SLACK))
+        if wrong.any():
+            told = f"p = {_DRAFT[np.argwhere(wrong)[0][0]].tolist()}"
+            bounds = "1" if low == high else "in [0, 1]"
+            raise ValueError(
+                f"{rule}: the {what} must be {bounds}, got {values[wrong][0]:.6g} at {told}"
+            )
 
 
 def _is_file(text: str) -> bool:

@@ -7,6 +7,7 @@ import argparse
 import inspect
 
 from real_models.errors import UserError
+from sim.extensions import check_rule
 from theory import RULES, Rule, make_rule
 
 __all__ = ["add_rule_options", "rule_from"]
@@ -38,9 +39,11 @@ def rule_from(args: argparse.Namespace) -> Rule:
         if getattr(args, _dest(name)) is not None
     }
     try:
-        return make_rule(args.rule, **given)
+        rule = make_rule(args.rule, **given)
+        check_rule(rule)
     except (ValueError, TypeError) as error:
         raise UserError(f"--rule {args.rule}: {error}") from None
+    return rule
 
 
 def _parameters() -> dict[str, list[str]]:

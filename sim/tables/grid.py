@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sim.checks import unknown_name
+from sim.extensions import check_rule
 from theory import RULES, make_rule
 
 __all__ = ["DEFAULT_GRID", "KINDS", "Setting", "kind_of", "settings"]
@@ -119,7 +120,7 @@ def settings(
     )
     for setting in result:
         try:
-            setting.build()
+            check_rule(setting.build())
         except ValueError as error:
             raise ValueError(f"rule {setting.rule!r}: {error}") from None
     return result

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from real_models import decode
 from sim import extensions
 from theory import RULES
 
@@ -77,7 +78,9 @@ def test_the_snippets_print_what_stands_beside_them(code, printed, folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "printed"), [c for c in COMMANDS if c[0][2].startswith("sim.")], ids=["sweep", "calibrate"]
+    ("words", "printed"),
+    [command for command in COMMANDS if command[0][2].startswith("sim.")],
+    ids=["sweep", "calibrate"],
 )
 def test_the_commands_on_synthetic_pairs_print_what_stands_beside_them(words, printed, folder):
     done = run(words[1:], folder)
@@ -94,6 +97,8 @@ def forgotten(monkeypatch):
     yield
     for name in set(RULES) - known:
         del RULES[name]
+    for name in [name for name in sys.modules if re.match(r"(half|warm)_", name)]:
+        del sys.modules[name]
     for here, before in ((extensions._LOADED, loaded), (extensions._FILES, files)):
         here.clear()
         here.update(before)
@@ -133,3 +138,26 @@ def test_the_numbers_of_the_text_are_printed_by_something_beside_them():
 def test_the_readme_shows_the_same_file():
     assert FILES["half.py"] in README
     assert "(docs/own-rule.md)" in README
+
+
+def test_a_parameter_whose_name_is_taken_has_an_option_of_another(
+    folder, tiny_folder, forgotten, monkeypatch, capsys
+):
+    monkeypatch.chdir(folder)
+    text = FILES["half.py"].replace("share", "temperature").replace('"half"', '"warm"')
+    Path("warm.py").write_text(text, encoding="utf-8")
+    models = ["--verifier", str(tiny_folder), "--draft", "skip:0", "--prompt", "w4"]
+    rule = ["--import", "warm.py", "--rule", "warm", "--rule-temperature", "0.3"]
+    assert decode.main([*models, *rule, "--new-tokens", "2", "--temperature", "0.9"]) == 0
+    assert "warm(temperature=0.3), T=0.9" in capsys.readouterr().out
+
+
+def test_a_value_at_which_a_rule_emits_no_distribution_is_refused(
+    folder, tiny_folder, forgotten, monkeypatch, capsys
+):
+    monkeypatch.chdir(folder)
+    models = ["--verifier", str(tiny_folder), "--draft", "skip:0", "--prompt", "w4"]
+    assert decode.main([*models, "--import", "half.py", "--rule", "half", "--share", "2"]) == 2
+    errors = capsys.readouterr().err
+    assert "--rule half: Half(share=2): the output must be in [0, 1], got -0.2" in errors
+    assert errors.count("\n") == 1

@@ -11,6 +11,12 @@ import pandas as pd
 import pytest
 
 from sim import extensions
+from sim.commandline import parse_families
+from sim.tables.calibration import calibrate
+from sim.tables.cells import make_sources, prepared_batches
+from sim.tables.corpus import Corpus
+from sim.tables.grid import settings
+from sim.tables.target import Target
 from theory import RULES, make_rule
 
 HALF = """
@@ -317,3 +323,44 @@ def test_the_parameter_is_the_first_float_where_none_is_named(write, fields, par
     write(text=HALF.replace("share: float = 0.5", fields))
     extensions.load("half.py")
     assert RULES["half"].parameter == parameter
+
+
+# --- rules that emit no distribution --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("return 1.5 * pair.q", "the sum of the output must be 1, got 1.5"),
+        ("return 2 * pair.p - pair.q", "the output must be in [0, 1], got -0.2"),
+        ("return 1 / 0", "ZeroDivisionError: division by zero"),
+        ("return pair.q * float('nan')", "nan"),
+        ("return pair.q / 0.0", "nan"),
+        ("return pair.nothing", "AttributeError"),
+        ("return None", "TypeError"),
+    ],
+)
+def test_a_rule_that_emits_no_distribution_is_refused_before_any_work(write, code, told):
+    write(text=HALF.replace("return (1 - self.share) * pair.q + self.share * pair.p", code))
+    extensions.load("half.py")
+    with pytest.raises(ValueError, match="rule 'half': Half") as caught:
+        settings(["half"])
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["kl=100", "kl=1e-9", "acceptance=0.1", "acceptance=1"])
+def test_a_calibration_stays_where_the_rule_emits_distributions(write, target):
+    write()
+    extensions.load("half.py")
+    (source,) = make_sources(parse_families(["zipf"]), [64], 4, 0)
+    pairs = [(pair, range(4)) for pair in prepared_batches(source)]
+    corpus, asked = Corpus("zipf", "", 64, pairs), Target.parse(target)
+    (choice,) = calibrate(lambda tried: corpus.points(tried, asked.measure), ["half"], asked)
+    assert 0 <= choice.setting.value <= 1
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_the_rules_of_the_laboratory_pass_the_same_trial(name, monkeypatch):
+    monkeypatch.setattr(RULES[name], "__module__", "elsewhere")
+    assert settings([name])

@@ -15,8 +15,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import ModelPair
@@ -28,6 +26,7 @@ from real_models.options.command_line import (
     run,
     sampling_from,
 )
+from real_models.options.threads import add_threads_option, set_threads
 from real_models.prompts import Prompt, read_prompts
 from real_models.traces.contexts import CONTEXTS, make_text, score, start_ids
 from real_models.traces.format import HEADER_FILE, STORED_DTYPES, TraceHeader
@@ -117,8 +116,7 @@ def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, own the folder, load the models, record, and tell."""
     settings = sampling_from(args)
     at_least(args, positions=1, seed=0, threads=1)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     if args.resume and not (args.out / HEADER_FILE).is_file():
         raise UserError(f"--resume: {args.out} holds no trace")
     prompts, digest = read_prompts(args.prompts)
@@ -202,11 +200,7 @@ def _parser() -> Parser:
         "prompts themselves, without a chat template",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the sampled texts (default 0)")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        help="of the forward passes on a CPU (default: PyTorch's); the last digits depend on it",
-    )
+    add_threads_option(parser)
     parser.add_argument(
         "--store-dtype",
         choices=STORED_DTYPES,

@@ -59,8 +59,15 @@ def ended_and_resumed(command, out, *, times, longest, seed=0):
         assert status in (STATUS[way], 0, -getattr(signal, f"SIG{way}", 0)), (way, status, said)
         assert "Traceback" not in said, (way, said)
         told.append((way, status, said))
-    done = subprocess.run([sys.executable, "-m", *command, "--resume"], check=False, timeout=300)
-    assert done.returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--resume"],
+        check=False,
+        timeout=300,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0, (told, done.stderr)
     assert (out / "manifest.json").is_file()
     return told
 

@@ -10,11 +10,13 @@ from typing import Any, Self, TypeVar
 
 from tqdm import tqdm
 
-__all__ = ["Progress", "plain_lines", "track"]
+__all__ = ["Progress", "announce", "plain_lines", "track"]
 
 EVERY = 10.0
 """Seconds between two plain lines."""
 Item = TypeVar("Item")
+_SILENCE = 1.5  # seconds before the first line: the user should see one within two
+_announced: "Announcement | None" = None
 _plain: ContextVar[bool] = ContextVar("plain progress lines", default=False)
 
 
@@ -28,7 +30,45 @@ def plain_lines() -> Iterator[None]:
     try:
         yield
     finally:
+        end_announcement()
         _plain.reset(token)
+
+
+class Announcement:
+    """Says that a command is being prepared, where that takes longer than a moment.
+
+    PyTorch and a model take seconds to load, on a busy machine minutes. A line comes after
+    `_SILENCE` seconds and every ten seconds, until the work itself tells of its progress.
+    """
+
+    def __init__(self, label: str, text: str) -> None:
+        self._label, self._text, self._over = label, text, threading.Event()
+        self._started = time.monotonic()
+        threading.Thread(target=self._repeat, daemon=True).start()
+
+    def end(self) -> None:
+        """Say no more."""
+        self._over.set()
+
+    def _repeat(self) -> None:
+        wait = _SILENCE
+        while not self._over.wait(wait):
+            spent = f", {_duration(time.monotonic() - self._started)} so far"
+            more = spent if wait == EVERY else ""
+            print(f"{self._label}: {self._text}{more}", file=sys.stderr, flush=True)
+            wait = EVERY
+
+
+def announce(label: str, text: str) -> None:
+    """Start the announcement of the command that this process is for."""
+    global _announced
+    _announced = Announcement(label, text)
+
+
+def end_announcement() -> None:
+    """End it, where there is one: the work has begun to tell of itself, or is over."""
+    if _announced is not None:
+        _announced.end()
 
 
 class Progress:
@@ -46,6 +86,7 @@ class Progress:
         self._bar: Any = None
 
     def __enter__(self) -> Self:
+        end_announcement()
         if sys.stderr.isatty():
             self._bar = tqdm(total=self.total, initial=self.done, desc=self.label, unit=self.unit)
         elif self.total and _plain.get():
@@ -80,7 +121,8 @@ class Progress:
         print(f"{self.label}: {text}", file=sys.stderr, flush=True)
 
     def _counted(self, count: int) -> str:
-        return f"{count} {self.unit}{'' if count == 1 else 's'}"
+        ending = "es" if self.unit.endswith("ch") else "s"
+        return f"{count} {self.unit}{'' if count == 1 else ending}"
 
 
 def track(items: Iterable[Item], label: str, unit: str = "step") -> Iterator[Item]:

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from real_models import measure
 from real_models.models.pair import make_pair
+from sim.tables.summary import summarise
 
 WORDS = 40
 TEMPLATE = "{% for m in messages %}<user> {{ m['content'] }} {% endfor %}<bot>"
@@ -114,6 +115,6 @@ def tables_only(monkeypatch):
     def write(out, table, frontier, manifest, title):
         table.to_parquet(out / "tradeoff.parquet", index=False)
         frontier.to_parquet(out / "frontier.parquet", index=False)
-        return {}, table
+        return {}, summarise(table, frontier)
 
     monkeypatch.setattr(measure, "write_outputs", write)

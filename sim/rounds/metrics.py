@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between
+from sim.rounds.inputs import plain_array, whole_numbers
+from theory.arrays import refuse_unfit
 
 __all__ = [
     "AcceptanceMetrics",
@@ -56,8 +58,8 @@ def acceptance_metrics(
     counts exclude the verifier's token: see `accepted_from_emitted`. Raises ValueError for counts
     that are not integers or negative, and for more accepted than drafted, naming the round.
     """
-    accepted = _counts("accepted_per_round", accepted_per_round)
-    drafted = np.broadcast_to(_counts("drafted_per_round", drafted_per_round), accepted.shape)
+    accepted = whole_numbers("accepted_per_round", accepted_per_round)
+    drafted = np.broadcast_to(whole_numbers("drafted_per_round", drafted_per_round), accepted.shape)
     _require(accepted >= 0, accepted, "accepted ≥ 0: a verified round emits at least one token")
     _require(drafted >= 0, drafted, "drafted ≥ 0")
     _require(accepted <= drafted, accepted, "accepted ≤ drafted")
@@ -83,7 +85,7 @@ def accepted_from_emitted(emitted_per_round: ArrayLike) -> np.ndarray:
 
     Raises ValueError where a round emitted nothing: a verified round emits at least one token.
     """
-    emitted = _counts("emitted_per_round", emitted_per_round)
+    emitted = whole_numbers("emitted_per_round", emitted_per_round)
     _require(emitted >= 1, emitted, "emitted ≥ 1: a verified round emits at least one token")
     return emitted - 1
 
@@ -115,8 +117,10 @@ def speed_up(alpha: ArrayLike, m: ArrayLike, cost_ratio: float) -> np.ndarray:
     c = `cost_ratio` ≥ 0 is the cost of one draft step in units of one verifier step; verifying
     m + 1 rows counts as one step. Other arguments as in `expected_accepted`.
     """
+    refuse_unfit("cost_ratio", cost_ratio)
     require_between("cost_ratio", cost_ratio, 0, np.inf)
-    return tokens_per_round(alpha, m) / (np.asarray(m) * cost_ratio + 1)
+    alpha, m = _rate_and_count(alpha, m)
+    return _geometric_sum(alpha, m + 1) / (m * float(cost_ratio) + 1)
 
 
 def clustered_mean(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,6 +130,10 @@ def clustered_mean(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.
     clusters of T positions in all. The error is inf where the mean is, nan with fewer than two
     clusters.
     """
+    sums, sizes = (
+        plain_array(name, values).astype(np.float64)
+        for name, values in (("sums", sums), ("sizes", sizes))
+    )
     clusters, positions = sizes.size, sizes.sum()
     mean = sums.sum(axis=-1) / positions
     if clusters < 2:
@@ -147,22 +155,14 @@ def _geometric_sum(alpha: np.ndarray, terms: np.ndarray) -> np.ndarray:
 
 
 def _rate_and_count(alpha: ArrayLike, m: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    alpha, m = np.asarray(alpha, dtype=np.float64), np.asarray(m)
+    refuse_unfit("m", m)
+    alpha, m = plain_array("alpha", alpha).astype(np.float64), np.asarray(m)
     inside = (alpha >= 0) & (alpha <= 1 + 1e-12)
     if not np.all(inside):
         raise ValueError(f"alpha must lie in [0, 1], got {alpha[~inside].flat[0]}")
     if not (np.issubdtype(m.dtype, np.integer) and np.all(m >= 0)):
         raise ValueError(f"m must be an integer of at least 0, got {m}")
-    return np.minimum(alpha, 1), m
-
-
-def _counts(argument: str, values: ArrayLike) -> np.ndarray:
-    counts = np.asarray(values)
-    if counts.size == 0:
-        counts = counts.astype(np.int64)
-    if not np.issubdtype(counts.dtype, np.integer):
-        raise ValueError(f"{argument} must be integers, got {counts.dtype}")
-    return counts
+    return np.minimum(alpha, 1), m.astype(np.float64)  # m + 1 overflows in small integers
 
 
 def _require(holds: np.ndarray, values: np.ndarray, condition: str) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from sim.checks import require_count
 from sim.rounds.blocks import NO_TOKEN, Block, require_tokens, verify_block, verify_greedy
+from sim.rounds.inputs import checked_rows, plain_array, whole_numbers
 from sim.rounds.metrics import (
     AcceptanceMetrics,
     acceptance_metrics,
@@ -58,11 +59,15 @@ def sample_step(
 
     p, q: one draft and one verifier row, [V]; `raw` (p_raw, q_raw, [V]) goes to rules that read the
     rows before the filters. The tokens follow `rule.output(p, q)` exactly, and are accepted at its
-    acceptance. Raises ValueError for unequal shapes and a negative count.
+    acceptance. Raises ValueError for a row that is no distribution, unequal shapes, more than one
+    row and a negative count.
     """
     require_count("count", count, 0)
+    for name, row in {"p": p, "q": q, **raw}.items():
+        if np.ndim(row) != 1:
+            raise ValueError(f"{name} must be one row [V], got shape {np.shape(row)}")
     pairs = _Pairs.stack(rule, p, q, raw)
-    rows = np.zeros(count, dtype=np.int64)
+    rows = np.zeros(int(count), dtype=np.int64)
     candidates = _draw(pairs.p, rows, rng)
     accepted = pairs.test(rows, candidates, rng)
     tokens = candidates.copy()
@@ -83,12 +88,15 @@ def sample_rounds(
 
     p, q (and raw): [R, V] or [V]. Each position of each round takes one of the R pairs at random,
     so positions are independent and `expected_accepted` holds exactly. Returns a `Block` over
-    [rounds]. Raises ValueError for unequal shapes and negative counts.
+    [rounds]. Raises ValueError for a row that is no distribution, unequal shapes and negative
+    counts.
     """
     require_count("rounds", rounds, 0)
     require_count("draft_tokens", draft_tokens, 0)
     pairs = _Pairs.stack(rule, p, q, raw)
-    rows = rng.integers(pairs.p.shape[0], size=(rounds, draft_tokens + 1))
+    if not pairs.p.shape[0]:
+        raise ValueError(f"p must have rows, got shape {pairs.p.shape}")
+    rows = rng.integers(pairs.p.shape[0], size=(int(rounds), int(draft_tokens) + 1))
     drafts = _draw(pairs.p, rows[:, :-1], rng)
     return _verify(pairs, rows[:, :-1], drafts, _draw(pairs.q, rows[:, -1], rng), rng)
 
@@ -104,17 +112,21 @@ def sample_block(
     """Verify one block of k drafted tokens against the verifier's k + 1 rows.
 
     p [k, V]: the distributions that `draft_tokens` [k] were drawn from. q [k+1, V]: row i belongs
-    to draft i, the last one to the bonus token; raw [k, V]. Raises ValueError for other shapes and
-    for a drafted token to which p gives no mass: it was drawn from another distribution.
+    to draft i, the last one to the bonus token; raw [k, V]. Raises ValueError for other shapes, a
+    row that is no distribution (that of the bonus token included), a token outside the vocabulary,
+    and a drafted token to which p gives no mass: it was drawn from another distribution.
     """
-    p, q, drafts = np.asarray(p), np.asarray(q), np.asarray(draft_tokens)
-    k = drafts.shape[-1]
-    if drafts.ndim != 1 or p.shape[0] != k or q.shape[0] != k + 1:
+    p, q = plain_array("p", p), plain_array("q", q)
+    drafts = plain_array("draft_tokens", draft_tokens)
+    k = drafts.size
+    if drafts.ndim != 1 or p.ndim != 2 or p.shape[0] != k or q.shape != (k + 1, p.shape[1]):
         raise ValueError(
             f"{k} drafts need {k} draft rows and {k + 1} verifier rows: "
             f"got draft_tokens {drafts.shape}, p {p.shape}, q {q.shape}"
         )
-    require_tokens("draft_tokens", drafts, np.ones(k, dtype=bool))
+    drafts = whole_numbers("draft_tokens", drafts)
+    p, q = checked_rows("p", p), checked_rows("q", q)
+    require_tokens("draft_tokens", drafts, np.ones(k, dtype=bool), p.shape[1])
     undrafted = p[np.arange(k), drafts] <= 0
     if np.any(undrafted):
         place = int(np.argmax(undrafted))
@@ -136,10 +148,16 @@ class _Pairs:
 
     @classmethod
     def stack(cls, rule: Any, p: ArrayLike, q: ArrayLike, raw: dict[str, ArrayLike]) -> "_Pairs":
-        rows = {name: np.atleast_2d(value) for name, value in {"p": p, "q": q, **raw}.items()}
+        rows = {
+            name: np.atleast_2d(plain_array(name, value))
+            for name, value in {"p": p, "q": q, **raw}.items()
+        }
         if len({values.shape for values in rows.values()}) > 1:
             shapes = ", ".join(f"{name} {values.shape}" for name, values in rows.items())
             raise ValueError(f"distributions must have equal shapes, got {shapes}")
+        if rows["p"].ndim != 2:
+            raise ValueError(f"p must have shape [R, V] or [V], got {rows['p'].shape}")
+        rows = {name: checked_rows(name, values) for name, values in rows.items()}
         return cls(rule, rows.pop("p"), rows.pop("q"), rows)
 
     def test(
@@ -185,12 +203,13 @@ def _verify(
 def _draw(probabilities: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """One token from the distribution of each listed row, by inversion of its cumulative sum.
 
+    The sum is taken in double precision: in single precision a long tail loses a tenth of its mass.
     The first index whose sum exceeds u·total, u < 1, has positive probability.
     """
     uniform = rng.random(rows.shape)
     tokens = np.empty(rows.shape, dtype=np.int64)
     for row in np.unique(rows):
         here = rows == row
-        mass = np.cumsum(probabilities[row])
+        mass = np.cumsum(probabilities[row], dtype=np.float64)
         tokens[here] = np.searchsorted(mass, uniform[here] * mass[-1], side="right")
     return tokens

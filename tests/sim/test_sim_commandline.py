@@ -134,6 +134,15 @@ def arguments_of(module):
 
 
 @pytest.mark.parametrize("module", COMMANDS)
+@pytest.mark.parametrize("argument", ["--nothing", "--import"])
+def test_arguments_that_do_not_parse_are_one_line(module, argument, tmp_path):
+    done = run(module, argument, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(f"python -m {module}: error: ".encode())
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("module", COMMANDS)
 @pytest.mark.parametrize("environment", ENCODINGS[::2], ids=str)
 def test_results_are_printed_in_every_encoding(module, environment, tmp_path):
     done = run(module, *arguments_of(module), cwd=tmp_path, **environment)

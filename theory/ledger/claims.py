@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -200,8 +200,14 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     return 0 if all(outcome.in_order for outcome in outcomes) else 1
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Print the message on one line of standard error, and exit with status 2."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=program,
         description="Derive and check the ledger of claims.",
         epilog=f"example: {program} 11 13 --json ledger.json",

@@ -20,6 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
+import pandas as pd
 import torch
 
 from benchmarks.equal import CALIBRATED, PAIRS, SETTINGS
@@ -31,9 +32,10 @@ from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import ModelPair, load_pair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
 from sim.commandline import Parser, execute
-from sim.jobs.files import write_json
+from sim.jobs.engine import Frames, run_cells
+from sim.jobs.files import json_text
+from sim.jobs.folder import owned
 from sim.jobs.manifest import versions
-from sim.jobs.progress import track
 from theory import make_rule
 
 __all__ = ["CELLS", "Cell", "main", "run_cell"]
@@ -163,24 +165,30 @@ def _parser() -> Parser:
 def _work(options: argparse.Namespace) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
-    options.cells.mkdir(parents=True, exist_ok=True)
     have = _recorded() if options.missing else {}
-    chosen = [c for c in CELLS if options.part in (None, c.part) and c.name not in have]
-    for cell in track(chosen, "study", "cell"):
-        path = options.cells / f"{cell.name}.json"
-        if not path.is_file():
-            write_json(path, run_cell(cell))
-    _collect(options.cells)
+    chosen = {
+        cell.name: (cell,)
+        for cell in CELLS
+        if options.part in (None, cell.part) and cell.name not in have
+    }
+    with owned(options.cells):
+        # Decoding is not run again for every change of the code: the table says which it was.
+        frames = run_cells(_figures, chosen, options.cells, resume=True, label="study")
+        _collect(frames)
     return 0
 
 
-def _collect(folder: Path) -> None:
+def _figures(cell: Cell) -> Frames:
+    text = json_text(run_cell(cell), indent=None)
+    return {"figures": pd.DataFrame({"cell": [cell.name], "figures": [text]})}
+
+
+def _collect(frames: Frames) -> None:
     """One table of all finished cells, in the order of CELLS; recorded ones stay in it."""
     finished = _recorded()
-    for cell in CELLS:
-        path = folder / f"{cell.name}.json"
-        if path.is_file():
-            finished[cell.name] = json.loads(path.read_text(encoding="utf-8"))
+    if "figures" in frames:
+        fresh = frames["figures"]
+        finished |= {cell: json.loads(text) for cell, text in zip(fresh["cell"], fresh["figures"])}
     cells = [
         finished[cell.name] | {"parameters": dict(cell.parameters)}
         for cell in CELLS

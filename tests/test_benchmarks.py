@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.recorded import read_rows
+
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted(
     path.stem
@@ -45,3 +47,31 @@ def test_a_help_text_and_a_mistake_change_nothing(name, argument, status, capsys
     if status:
         assert said.err.startswith(f"python -m benchmarks.{name}: error: ")
         assert said.err.count("\n") == 1
+
+
+def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """The cell that failed and those after it are run; an altered one is run again."""
+    study = importlib.import_module("benchmarks.study")
+    cells, ran = study.CELLS[:3], []
+    figures = {cell.name: read_rows(study.RESULTS)[n] for n, cell in enumerate(cells)}
+
+    def run_cell(cell):
+        ran.append(cell)
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        return figures[cell.name]
+
+    monkeypatch.setattr(study, "CELLS", cells)
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "study.parquet")
+    monkeypatch.setattr(study, "run_cell", run_cell)
+    command = ["--cells", str(tmp_path / "cells")]
+    assert study.main(command) == 130
+    assert study.main(command) == 0
+    assert ran == [cells[0], cells[1], cells[1], cells[2]]
+    whole = read_rows(tmp_path / "study.parquet")
+    assert [row["rule"] for row in whole] == [cell.rule for cell in cells]
+    (place,) = (tmp_path / "cells").glob(f"{cells[0].name}-*")
+    (place / "figures.parquet").write_bytes(b"")
+    assert study.main(command) == 0
+    assert ran[4:] == [cells[0]]
+    assert read_rows(tmp_path / "study.parquet") == whole

@@ -140,12 +140,13 @@ class _Plan:
             )
         ends = _end_tokens(config)
         engine = Speculation(
-            CachedModel(model, logit_width(model)),
+            CachedModel(model, logit_width(model), "verifier"),
             self._drafter(model, laws, ends),
             self.rule,
             laws,
             self.draft_tokens,
         )
+        engine.check_texts(len(input_ids))
         requests = self._requests(input_ids, mask, criteria)
         if self.streamer is not None:
             self.streamer.put(input_ids.cpu())
@@ -160,7 +161,7 @@ class _Plan:
     def _drafter(self, model: PreTrainedModel, laws: Laws, ends: list[int]) -> Drafter:
         if self.assistant is None:
             return PromptLookup(logit_width(model), model.device, ends, self.prompt_lookup)
-        draft = CachedModel(self.assistant, logit_width(model))
+        draft = CachedModel(self.assistant, logit_width(model), "draft")
         return ModelDrafter(draft, laws, ends, raw=self.rule.reads_raw)
 
     def _requests(
@@ -178,6 +179,7 @@ class _Plan:
                     np.random.default_rng(stream),
                     stop=_stop(criteria, ids[:pads], input_ids.device),
                     emit=self._emit,
+                    name=f"row {row} of input_ids",
                 )
             )
         return requests

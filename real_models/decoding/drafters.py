@@ -16,6 +16,7 @@ from real_models.errors import UserError
 from real_models.laws.distributions import sample_tokens
 from real_models.laws.settings_laws import Laws
 from real_models.models.cached_model import CachedModel
+from real_models.models.logits import CutMass
 
 __all__ = ["Drafter", "ModelDrafter", "NoDrafter", "PromptLookup", "Proposal", "parse_lookup"]
 
@@ -60,6 +61,15 @@ class ModelDrafter:
     ) -> None:
         self._model, self._laws, self._raw = model, laws, raw
         self._ends = frozenset(end_tokens)
+
+    @property
+    def cut(self) -> CutMass:
+        """How much of the draft's distributions lay beyond the vocabulary, so far."""
+        return self._model.cut
+
+    def check_texts(self, count: int) -> None:
+        """Raise UserError where the draft cannot follow so many texts side by side."""
+        self._model.check_texts(count)
 
     def prefill(self, texts: Sequence[list[int]]) -> None:
         self._model.logits([text[:-1] for text in texts], [1] * len(texts))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from numbers import Integral
 
 import numpy as np
-from tqdm import tqdm
 
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter, PromptLookup
 from real_models.decoding.observation import Observation
@@ -24,9 +23,11 @@ from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.laws.settings_laws import Laws, SettingsLaws
 from real_models.models.cached_model import CachedModel
+from real_models.models.logits import CutMass, naming
 from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt, encode_prompt
 from real_models.traces.contexts import text_stream
+from sim.jobs.progress import track
 from theory import Rule, make_rule
 
 __all__ = [
@@ -68,6 +69,7 @@ class Decoding:
 
     alone_seconds, alone_tokens : of the verifier decoding the same prompts by itself, batch by
         batch in turn with the run; 0 where it was not asked for.
+    cut : by model, the mass on columns that were cut off; empty where the widths are alike.
     """
 
     rule: Rule
@@ -77,6 +79,7 @@ class Decoding:
     seconds: dict[str, float]
     alone_seconds: float = 0.0
     alone_tokens: int = 0
+    cut: dict[str, CutMass] = field(default_factory=dict)
 
 
 @dataclass
@@ -89,6 +92,7 @@ class Request:
     emit: Callable[[int], None] = lambda token: None
     prompt_length: int = 0
     finished: bool = False
+    name: str = ""
     rounds: list[Round] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -155,8 +159,9 @@ def decode(
     texts = [(p, _encoded(pair, p, new_tokens + draft_tokens)) for p in prompts]
     run = _Run(pair, settings, new_tokens, seed)
     maker = (drafter or model_drafter) if draft_tokens else _no_drafter
+    run.engine(rule, maker, draft_tokens, measure=measure).check_texts(min(batch_size, len(texts)))
     decoded, seconds, alone, alone_tokens = [], {}, 0.0, 0
-    for start in tqdm(range(0, len(texts), batch_size), desc="decode", unit="batch", disable=None):
+    for start in track(range(0, len(texts), batch_size), "decode", "batch"):
         batch = texts[start : start + batch_size]
         if compare:
             found, spent = run.batch(batch, _ALONE, _no_drafter, 0, measure=False)
@@ -165,12 +170,12 @@ def decode(
         found, spent = run.batch(batch, rule, maker, draft_tokens, measure=measure)
         decoded += found
         seconds = {part: seconds.get(part, 0.0) + spent[part] for part in spent}
-    return Decoding(rule, draft_tokens, settings, decoded, seconds, alone, alone_tokens)
+    return Decoding(rule, draft_tokens, settings, decoded, seconds, alone, alone_tokens, run.cut)
 
 
 def model_drafter(pair: ModelPair, laws: Laws, rule: Rule) -> Drafter:
     """The pair's own draft model."""
-    model = CachedModel(pair.draft, pair.vocabulary)
+    model = CachedModel(pair.draft, pair.vocabulary, "draft")
     return ModelDrafter(model, laws, pair.end_tokens, raw=rule.reads_raw)
 
 
@@ -182,13 +187,19 @@ def prompt_lookup(longest: int = 3) -> DrafterMaker:
 
 
 def run_batch(engine: Speculation, requests: Iterable[Request], draft_tokens: int) -> None:
-    """Let every request of a batch grow until it is finished."""
+    """Let every request of a batch grow until it is finished.
+
+    Raises UserError naming model, prompt and position where logits are no distribution.
+    """
     going = list(requests)
-    engine.prefill([request.ids for request in going])
+    with naming([request.name for request in going]):
+        engine.prefill([request.ids for request in going])
     while going:
         shape = (draft_tokens + 1, PURPOSES)
         uniforms = np.stack([request.stream.random(shape) for request in going])
-        for request, found in zip(going, engine.round([r.ids for r in going], uniforms)):
+        with naming([request.name for request in going]):
+            rounds = engine.round([request.ids for request in going], uniforms)
+        for request, found in zip(going, rounds):
             request.take(found)
         staying = [i for i, request in enumerate(going) if not request.finished]
         if staying and len(staying) < len(going):
@@ -204,6 +215,7 @@ class _Run:
     settings: SamplingSettings
     new_tokens: int
     seed: int
+    cut: dict[str, CutMass] = field(default_factory=dict)
 
     def batch(
         self,
@@ -215,14 +227,22 @@ class _Run:
         measure: bool,
     ) -> tuple[list[DecodedText], dict[str, float]]:
         """The decoded texts of a batch, and the seconds that its parts took."""
-        laws = SettingsLaws(self.settings)
-        verifier = CachedModel(self.pair.verifier, self.pair.vocabulary)
-        drafter = maker(self.pair, laws, rule)
-        engine = Speculation(verifier, drafter, rule, laws, draft_tokens, measure=measure)
+        engine = self.engine(rule, maker, draft_tokens, measure=measure)
         requests = [self._request(prompt, ids) for prompt, ids in texts]
         run_batch(engine, requests, draft_tokens)
+        for role, mass in engine.cut().items():
+            self.cut.setdefault(role, CutMass()).add(mass)
         decoded = [self._decoded(p, r) for (p, _), r in zip(texts, requests)]
         return decoded, engine.watch.seconds
+
+    def engine(
+        self, rule: Rule, maker: DrafterMaker, draft_tokens: int, *, measure: bool
+    ) -> Speculation:
+        """The models with empty caches; UserError where one cannot be rolled back."""
+        laws = SettingsLaws(self.settings)
+        verifier = CachedModel(self.pair.verifier, self.pair.vocabulary, "verifier")
+        drafter = maker(self.pair, laws, rule)
+        return Speculation(verifier, drafter, rule, laws, draft_tokens, measure=measure)
 
     def _request(self, prompt: Prompt, ids: list[int]) -> Request:
         longest, ends = len(ids) + self.new_tokens, self.pair.end_tokens
@@ -230,6 +250,7 @@ class _Run:
             list(ids),
             text_stream(self.seed, prompt.id),
             stop=lambda text: len(text) >= longest or text[-1] in ends,
+            name=prompt.id,
         )
 
     def _decoded(self, prompt: Prompt, request: Request) -> DecodedText:

@@ -13,11 +13,12 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from real_models.decoding.drafters import Drafter
+from real_models.decoding.drafters import Drafter, ModelDrafter
 from real_models.decoding.observation import Observation, observe
 from real_models.decoding.verification import Candidates, Verdict, verify
 from real_models.laws.settings_laws import Laws
 from real_models.models.cached_model import CachedModel
+from real_models.models.logits import CutMass
 from theory import Rule
 
 __all__ = ["PARTS", "PURPOSES", "Round", "Speculation", "Stopwatch"]
@@ -77,6 +78,18 @@ class Speculation:
         self._verifier, self._drafter, self._rule, self._laws = verifier, drafter, rule, laws
         self._count, self._measure = draft_tokens, measure
         self.watch = Stopwatch(verifier.device)
+
+    def check_texts(self, count: int) -> None:
+        """Raise UserError where one of the models cannot follow so many texts side by side."""
+        for model in (self._verifier, self._drafter):
+            if isinstance(model, CachedModel | ModelDrafter):
+                model.check_texts(count)
+
+    def cut(self) -> dict[str, CutMass]:
+        """By model, the mass on columns that were cut off; models whose columns all count not."""
+        models = {"draft": self._drafter, "verifier": self._verifier}
+        known = {r: m.cut for r, m in models.items() if isinstance(m, CachedModel | ModelDrafter)}
+        return {role: mass for role, mass in known.items() if mass.positions}
 
     def prefill(self, texts: Sequence[list[int]]) -> None:
         """Let both models read the texts but for the last token, which the first round needs."""

@@ -11,6 +11,7 @@ import torch
 
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.compatibility import head_of
+from real_models.models.logits import LogitReader, naming
 from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt
 from real_models.traces.contexts import Text, start_ids
@@ -43,7 +44,9 @@ def sample_texts(
     texts: list[Text] = []
     with Progress(count, "texts", "text") as bar:
         for first in range(0, count, batch):
-            texts += _continue(pair, wanted[first : first + batch], length, generator)
+            ids = [prompts[i % len(prompts)].id for i in range(first, min(count, first + batch))]
+            with naming(ids):
+                texts += _continue(pair, wanted[first : first + batch], length, generator)
             bar.update(len(texts) - bar.done)
     return texts
 
@@ -53,6 +56,7 @@ def _continue(
     pair: ModelPair, starts: Sequence[Sequence[int]], length: int, generator: torch.Generator
 ) -> list[Text]:
     """Each start with up to `length` sampled tokens after it."""
+    reader = LogitReader(pair.vocabulary, "verifier")
     step, seen = _left_padded(pair, starts)
     ends = torch.tensor(pair.end_tokens, device=pair.device)
     cache, columns = None, []
@@ -64,7 +68,11 @@ def _continue(
             **head_of(pair.verifier, 1),
         )  # fmt: skip
         cache = output.cache
-        law = _PLAIN.probabilities(output.logits[:, -1, : pair.vocabulary], dtype=torch.float32)
+        rows = [
+            reader.read(rows[-1:], len(starts[row]) + len(columns), row)
+            for row, rows in enumerate(output.logits)
+        ]
+        law = _PLAIN.probabilities(torch.cat(rows), dtype=torch.float32)
         step = torch.multinomial(law, 1, generator=generator)
         seen = torch.cat([seen, torch.ones_like(step)], dim=1)
         columns.append(step)

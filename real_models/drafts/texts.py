@@ -22,10 +22,11 @@ import torch
 from transformers import PreTrainedModel
 
 from real_models.laws.distributions import SamplingSettings
-from real_models.models.compatibility import head_of, model_device
+from real_models.models.compatibility import model_device
+from real_models.models.logits import LogitReader, naming
 from real_models.models.pair import ModelPair
 from real_models.prompts import DEFAULT_PROMPTS, Prompt
-from real_models.traces.contexts import Text, make_text, start_ids
+from real_models.traces.contexts import Text, make_text, read_along, start_ids
 from sim.jobs.progress import track
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
     "Calibration",
     "acceptance",
     "calibrate",
-    "last_logits",
 ]
 
 CALIBRATION_PROMPTS: Path = DEFAULT_PROMPTS.with_name("calibration.jsonl")
@@ -68,11 +68,13 @@ class Acceptance:
 class Calibration:
     """Texts of a verifier with its laws along them, computed once for any number of drafts.
 
-    laws : per text q [positions, V] in float32, at temperature 1 without filters.
+    laws    : per text q [positions, V] in float32, at temperature 1 without filters.
+    prompts : the ids of the prompts that the texts continue.
     """
 
     texts: tuple[Text, ...]
     laws: tuple[torch.Tensor, ...] = field(repr=False)
+    prompts: tuple[str, ...]
 
     @property
     def positions(self) -> int:
@@ -93,31 +95,31 @@ def calibrate(
         start_ids(pair, prompt, "verifier", positions)
     bar = track(prompts, "texts", "prompt")
     texts = [make_text(pair, prompt, "verifier", positions, _PLAIN, seed) for prompt in bar]
-    laws = [_law(pair.verifier, text, pair.vocabulary) for text in texts]
-    return Calibration(tuple(texts), tuple(laws))
+    reader = LogitReader(pair.vocabulary, "verifier")
+    ids = tuple(prompt.id for prompt in prompts)
+    laws = [_law(pair.verifier, text, reader, name) for text, name in zip(texts, ids)]
+    return Calibration(tuple(texts), tuple(laws), ids)
 
 
 def acceptance(draft: PreTrainedModel, calibration: Calibration) -> Acceptance:
-    """The mean of Σ min(p, q) along the texts: one forward pass of the draft per text."""
+    """The mean of Σ min(p, q) along the texts: one forward pass of the draft per text.
+
+    Raises UserError naming prompt and position where the draft's logits are no distribution.
+    """
     sums = []
-    for text, law in zip(calibration.texts, calibration.laws):
-        proposed = _law(draft, text, law.shape[-1])
+    for text, law, name in zip(calibration.texts, calibration.laws, calibration.prompts):
+        proposed = _law(draft, text, LogitReader(law.shape[-1], "draft"), name)
         sums.append(float(torch.minimum(proposed, law).double().sum()))
     return _clustered(np.array(sums), np.array([text.positions for text in calibration.texts]))
 
 
-def last_logits(model: PreTrainedModel, text: Text, vocabulary: int) -> torch.Tensor:
-    """The model's logits [positions, V] that predict a text's continuation."""
-    ids = torch.tensor([text.ids[:-1]], device=model_device(model))
-    logits = model(ids, use_cache=False, **head_of(model, text.positions)).logits
-    return logits[0, -text.positions :, :vocabulary]
-
-
 @torch.inference_mode()
-def _law(model: PreTrainedModel, text: Text, vocabulary: int) -> torch.Tensor:
+def _law(model: PreTrainedModel, text: Text, reader: LogitReader, prompt: str) -> torch.Tensor:
     """The model's law [positions, V] in float32 along the continuation of a text."""
+    with naming([prompt]):
+        logits = read_along(model, text, reader, model_device(model))
     # Half the memory of float64; Σ min is then right to about 1e−6.
-    return _PLAIN.probabilities(last_logits(model, text, vocabulary), dtype=torch.float32)
+    return _PLAIN.probabilities(logits, dtype=torch.float32)
 
 
 def _clustered(sums: np.ndarray, counts: np.ndarray) -> Acceptance:

@@ -7,7 +7,8 @@ The cache is a memo of the texts. Each call compares them with what is cached, f
 is no longer there (rejected drafts) and computes the tail that is new, so that no caller counts
 positions. Texts of a batch differ in length: new tokens are aligned to the right, and places that
 hold nothing of a text are masked. In float32 the result does not depend on what was cached, up to
-rounding; in bfloat16 it does by a percent of total variation.
+rounding; in bfloat16 it does by a percent of total variation. Layers with a sliding window keep the
+whole text too, so that any tail of it can be forgotten: see `rollback`.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,10 @@ from itertools import takewhile
 import numpy as np
 import torch
 from transformers import PreTrainedModel
-from transformers.cache_utils import DynamicLayer
 
-from real_models.errors import UserError
 from real_models.models.compatibility import head_of, model_device
+from real_models.models.logits import CutMass, LogitReader
+from real_models.models.rollback import check_texts, rollback_cache, takes
 
 __all__ = ["CachedModel"]
 
@@ -31,17 +32,29 @@ class CachedModel:
     """One model, its cache, and the texts whose keys and values the cache holds.
 
     model      : a causal language model in evaluation mode.
-    vocabulary : the leading columns of its logits that count.
+    vocabulary : the leading columns of its logits that count; `cut` is the mass of the others.
+    role       : `draft` or `verifier`, for error messages.
+
+    Raises UserError naming the model where it has a state that cannot be rolled back.
     """
 
-    def __init__(self, model: PreTrainedModel, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
+    def __init__(self, model: PreTrainedModel, vocabulary: int, role: str = "model") -> None:
         self.device = model_device(model)
         self._model = model
-        self._cache = None
+        self._reader = LogitReader(vocabulary, role)
+        self._cache = rollback_cache(model, role)
         self._held: list[list[int]] = []  # the cached tokens of each text
         self._columns: list[list[int]] = []  # and the column of the cache where each one is
         self._width = 0  # columns of the cache
+
+    @property
+    def cut(self) -> CutMass:
+        """How much of the distributions lay on columns beyond the vocabulary, so far."""
+        return self._reader.cut
+
+    def check_texts(self, count: int) -> None:
+        """Raise UserError where the model cannot follow so many texts side by side."""
+        check_texts(self._model, self._reader.role, count)
 
     @torch.inference_mode()
     def logits(self, texts: Sequence[list[int]], counts: Sequence[int]) -> list[torch.Tensor]:
@@ -49,17 +62,21 @@ class CachedModel:
 
         One tensor [counts[i], V] per text, in the order of the texts, which must be that of the
         calls before (see `keep_rows`). Raises UserError where a model whose cache cannot hold texts
-        of different length is given more than one.
+        of different length is given more than one, and LogitsError where the model's output is no
+        distribution.
         """
         if not self._held:
+            self.check_texts(len(texts))
             self._held, self._columns = [[] for _ in texts], [[] for _ in texts]
         self._forget(texts, counts)
         new = [text[len(held) :] for text, held in zip(texts, self._held)]
-        output = self._forward(new, max(counts))
-        if output.cache is not None:
-            self._remember(output.cache, new)
-        logits = output.logits[:, -max(counts) :, : self.vocabulary]
-        return [rows[len(rows) - count :] for rows, count in zip(logits, counts)]
+        logits = self._forward(new, max(counts)).logits
+        if self._cache is not None:
+            self._remember(new)
+        return [
+            self._reader.read(rows[len(rows) - count :], len(text) - count + 1, place)
+            for place, (rows, text, count) in enumerate(zip(logits, texts, counts))
+        ]
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Go on with some of the texts, in the order given."""
@@ -93,36 +110,23 @@ class CachedModel:
             places[row, start:] = range(len(held), len(held) + len(tokens))
             mask[row, columns] = 1
             mask[row, self._width + start :] = 1
+        more = {} if self._cache is None else {"cache": self._cache, "use_cache": True}
+        if takes(self._model, "position_ids"):
+            more["position_ids"] = torch.from_numpy(places).to(self.device)
         return self._model(
             input_ids=torch.from_numpy(ids).to(self.device),
-            position_ids=torch.from_numpy(places).to(self.device),
             attention_mask=None if mask.all() else torch.from_numpy(mask).to(self.device),
-            cache=self._cache,
-            use_cache=True,
+            **more,
             **head_of(self._model, count),
         )
 
-    def _remember(self, cache, new: list[list[int]]) -> None:
+    def _remember(self, new: list[list[int]]) -> None:
         """Note which tokens the cache holds now, and where."""
-        if self._cache is None:
-            self._adopt(cache, len(new))
         end = self._width + max(map(len, new))
         for held, columns, tokens in zip(self._held, self._columns, new):
             held += tokens
             columns += range(end - len(tokens), end)
         self._width = end
-
-    def _adopt(self, cache, texts: int) -> None:
-        """Take over a new cache, and see to it that rejected tokens can be dropped from it."""
-        plain = all(type(layer) is DynamicLayer for layer in cache.layers)
-        if texts > 1 and not plain:
-            # A window over the last columns would count those that hold nothing.
-            raise UserError(
-                f"{type(self._model).__name__} has layers whose cache cannot hold texts of "
-                "different length; decode one text at a time"
-            )
-        cache.activate_past_recording()
-        self._cache = cache
 
     def _compact(self, longest: int) -> None:
         """Move the tokens of every text to the last `longest` columns, in place of all columns."""
@@ -132,6 +136,8 @@ class CachedModel:
             columns[:] = range(longest - len(columns), longest)
         index = index.to(self.device)[:, None, :, None]
         for layer in self._cache.layers:
+            if layer.keys is None:  # a layer that shares the states of another
+                continue
             layer.keys = _gathered(layer.keys, index)
             layer.values = _gathered(layer.values, index)
         self._width = longest

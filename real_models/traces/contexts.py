@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings, sample_tokens
 from real_models.models.compatibility import head_of
+from real_models.models.logits import CutMass, LogitReader, naming
 from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt, encode_prompt
 
@@ -24,6 +25,7 @@ __all__ = [
     "CONTEXTS",
     "Text",
     "make_text",
+    "read_along",
     "sample_continuation",
     "sample_token",
     "score",
@@ -89,9 +91,9 @@ def make_text(
     ids = start_ids(pair, prompt, contexts, positions)
     if contexts == "given":
         return Text(tuple(ids), min(positions, len(ids) - 1))
-    model = {"verifier": pair.verifier, "draft": pair.draft}[contexts]
     uniform = text_stream(seed, prompt.id).random
-    more = sample_continuation(pair, model, ids, positions, settings, uniform)
+    with naming([prompt.id]):
+        more = sample_continuation(pair, contexts, ids, positions, settings, uniform)
     return Text((*ids, *more), len(more), ended=len(more) < positions)
 
 
@@ -104,20 +106,25 @@ def text_stream(seed: int, prompt_id: str) -> np.random.Generator:
 @torch.inference_mode()
 def sample_continuation(
     pair: ModelPair,
-    model: PreTrainedModel,
+    role: str,
     ids: list[int],
     count: int,
     settings: SamplingSettings,
     uniform: Callable[[], float],
 ) -> list[int]:
-    """Up to `count` tokens sampled from `model` after `ids`, the last one an end token if any."""
+    """Up to `count` tokens of the pair's `verifier` or `draft` after `ids`, up to an end token.
+
+    Raises LogitsError where the model's logits are no distribution.
+    """
+    model, reader = _model(pair, role), LogitReader(pair.vocabulary, role)
     more: list[int] = []
     cache = None
     step = torch.tensor([ids], device=pair.device)
     while len(more) < count and not (more and more[-1] in pair.end_tokens):
         output = model(step, cache=cache, use_cache=True)
         cache = output.cache
-        law = settings.probabilities(output.logits[0, -1, : pair.vocabulary])
+        logits = reader.read(output.logits[0, -1:], len(ids) + len(more))
+        law = settings.probabilities(logits[0])
         more.append(sample_token(law, uniform()))
         step = torch.tensor([[more[-1]]], device=pair.device)
     return more
@@ -129,15 +136,32 @@ def sample_token(law: torch.Tensor, u: float) -> int:
 
 
 @torch.inference_mode()
-def score(pair: ModelPair, text: Text) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draft and verifier logits [positions, V] along the continuation, one forward pass each."""
-    ids = torch.tensor([text.ids[:-1]], device=pair.device)
-    return tuple(
-        _last_logits(model, ids, text.positions)[:, : pair.vocabulary]
-        for model in (pair.draft, pair.verifier)
-    )
+def score(
+    pair: ModelPair, text: Text, cut: dict[str, CutMass] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draft and verifier logits [positions, V] along the continuation, one forward pass each.
+
+    cut : counts, by `draft` and `verifier`, the mass on columns beyond the vocabulary.
+
+    Raises LogitsError where a model's logits are no distribution or lose too much by the cut.
+    """
+    found = []
+    for role in ("draft", "verifier"):
+        model, reader = _model(pair, role), LogitReader(pair.vocabulary, role)
+        found.append(read_along(model, text, reader, pair.device))
+        if cut is not None:
+            cut.setdefault(role, CutMass()).add(reader.cut)
+    return found[0], found[1]
 
 
-def _last_logits(model: PreTrainedModel, ids: torch.Tensor, count: int) -> torch.Tensor:
-    """The logits [count, width] at the last `count` inputs."""
-    return model(ids, use_cache=False, **head_of(model, count)).logits[0, -count:]
+def read_along(
+    model: PreTrainedModel, text: Text, reader: LogitReader, device: torch.device
+) -> torch.Tensor:
+    """The logits [positions, V] that predict the continuation of a text, in one forward pass."""
+    ids = torch.tensor([text.ids[:-1]], device=device)
+    logits = model(ids, use_cache=False, **head_of(model, text.positions)).logits
+    return reader.read(logits[0, -text.positions :], len(text.ids) - text.positions)
+
+
+def _model(pair: ModelPair, role: str) -> PreTrainedModel:
+    return {"verifier": pair.verifier, "draft": pair.draft}[role]

@@ -69,16 +69,17 @@ def test_the_standard_error_is_clustered_by_text(pair, calibration):
     )
     assert len(whole) >= 3
     means = [
-        acceptance(pair.draft, Calibration((text,), (law,))).mean for text, law in zip(texts, laws)
+        acceptance(pair.draft, Calibration((text,), (law,), ("a",))).mean
+        for text, law in zip(texts, laws)
     ]
-    found = acceptance(pair.draft, Calibration(texts, laws))
+    found = acceptance(pair.draft, Calibration(texts, laws, calibration.prompts[: len(texts)]))
     expected = np.std(means, ddof=1) / math.sqrt(len(means))
     assert found.standard_error == pytest.approx(expected, rel=1e-6)
     assert str(found) == f"{found.mean:.4f} ± {expected:.4f}"
 
 
 def test_one_text_has_no_standard_error(pair, calibration):
-    alone = acceptance(pair.draft, Calibration(calibration.texts[:1], calibration.laws[:1]))
+    alone = acceptance(pair.draft, Calibration(calibration.texts[:1], calibration.laws[:1], ("a",)))
     assert math.isnan(alone.standard_error)
     assert str(alone) == f"{alone.mean:.4f}"
 

@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 
 from real_models.errors import UserError
 from real_models.models.cached_model import CachedModel, _common
+from real_models.models.logits import LogitsError
 
 
 def uncached(model, text, count):
@@ -75,7 +76,48 @@ def test_asking_again_computes_again(make_model):
 
 
 def test_columns_beyond_the_vocabulary_are_cut(make_model):
-    assert CachedModel(make_model(), 30).logits([[3]], [1])[0].shape == (1, 30)
+    cached = CachedModel(with_faint_padding(make_model()), 30)
+    assert cached.logits([[3]], [1])[0].shape == (1, 30)
+    with torch.no_grad():
+        law = with_faint_padding(make_model())(torch.tensor([[3]])).logits[0, -1].double()
+    share = float(law.softmax(-1)[30:].sum())
+    assert 0 < share < 1e-3
+    assert cached.cut.largest == pytest.approx(share, rel=1e-4)
+    assert cached.cut.mean == cached.cut.largest
+
+
+def with_faint_padding(model):
+    """Columns from 30 on lose some 12 nats, by a direction that all hidden states share."""
+    padded = model.lm_head
+    model.lm_head = torch.nn.Sequential(padded, Faint())
+    model.get_output_embeddings = lambda: padded
+    return model
+
+
+class Faint(torch.nn.Module):
+    def forward(self, logits):
+        return torch.cat([logits[..., :30], logits[..., 30:] - 12], dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "no finite")]
+)
+def test_logits_without_a_distribution_are_refused_with_their_place(make_model, value, said):
+    model = make_model()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[7] = value if said == "nan" else 1.0
+    if said != "nan":
+        model.lm_head.register_forward_hook(lambda module, given, found: found * 0 + value)
+    cached = CachedModel(model, 40, "draft")
+    with pytest.raises(LogitsError, match=rf"position 3: the draft's logits hold {said}") as raised:
+        cached.logits([[3, 4, 7, 5], [4, 3, 5, 6]], [2, 2])
+    assert raised.value.row == 0
+
+
+def test_more_than_a_rounding_beyond_the_vocabulary_is_refused(make_model):
+    said = r"position 1: cutting the verifier's 40 logits to 30 drops 0.\d+ of its probability"
+    with pytest.raises(LogitsError, match=said):
+        CachedModel(make_model(), 30, "verifier").logits([[3]], [1])
 
 
 def test_absolute_positions(make_model):

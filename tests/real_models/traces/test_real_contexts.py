@@ -98,7 +98,7 @@ def test_the_text_ends_at_an_end_token(make_model, make_tokenizer):
     model = make_model()
     greedy, start = SamplingSettings(0), [4, 5, 6, 7]
     free = make_pair(model, model, make_tokenizer())
-    longer = sample_continuation(free, model, start, 8, greedy, lambda: 0.5)
+    longer = sample_continuation(free, "verifier", start, 8, greedy, lambda: 0.5)
     end = longer[2]
     pair = make_pair(make_model(eos=end), model, make_tokenizer())
     text = make_text(pair, PROMPT, "verifier", 8, greedy, seed=0)
@@ -121,16 +121,55 @@ def test_given_texts_are_scored_at_their_end(tiny_pair):
         make_text(tiny_pair, Prompt("w4", "one"), "given", 3, PLAIN, 0)
 
 
-def test_padded_columns_are_cut(make_model, make_tokenizer):
+def faint(model, vocabulary=40):
+    """A model whose columns beyond the vocabulary have next to no probability."""
+
+    def lower(module, given, found):
+        return torch.cat([found[..., :vocabulary], found[..., vocabulary:] - 14], dim=-1)
+
+    model.lm_head.register_forward_hook(lower)
+    return model
+
+
+def test_padded_columns_are_cut_and_what_they_held_is_counted(make_model, make_tokenizer):
     pair = make_pair(
-        make_model(vocab=48), make_model(vocab=44), make_tokenizer(), allow_padded_vocab=True
-    )
+        faint(make_model(vocab=48)), faint(make_model(vocab=44)), make_tokenizer(),
+        allow_padded_vocab=True,
+    )  # fmt: skip
     text = make_text(pair, PROMPT, "verifier", 20, PLAIN, seed=0)
     assert max(text.ids) < 40
-    draft, verifier = score(pair, text)
+    cut = {}
+    draft, verifier = score(pair, text, cut)
     assert draft.shape == verifier.shape == (text.positions, 40)
     full = next_logits(pair.verifier, text.ids[:4])
     torch.testing.assert_close(verifier[0], full[:40], rtol=1e-4, atol=1e-4)
+    shares = [
+        float(next_logits(pair.verifier, text.ids[:n]).double().softmax(-1)[40:].sum())
+        for n in range(4, len(text.ids))
+    ]
+    assert cut["verifier"].largest == pytest.approx(max(shares), rel=1e-3)
+    assert cut["verifier"].mean == pytest.approx(sum(shares) / len(shares), rel=1e-3)
+
+
+def test_padded_columns_that_hold_mass_are_refused(make_model, make_tokenizer):
+    pair = make_pair(
+        make_model(vocab=48), make_model(vocab=44), make_tokenizer(), allow_padded_vocab=True
+    )
+    with pytest.raises(UserError, match=r"prompt 'p', position 4: cutting the verifier's 48"):
+        make_text(pair, PROMPT, "verifier", 20, PLAIN, seed=0)
+
+
+@pytest.mark.parametrize("role", ["verifier", "draft"])
+def test_logits_that_are_not_numbers_name_model_prompt_and_position(
+    make_model, make_tokenizer, role
+):
+    models = {"verifier": make_model(seed=0), "draft": make_model(seed=1)}
+    with torch.no_grad():
+        models[role].model.embed_tokens.weight[7] = torch.nan
+    pair = make_pair(models["verifier"], models["draft"], make_tokenizer())
+    said = rf"prompt 'p', position 4: the {role}'s logits hold nan"
+    with pytest.raises(UserError, match=said):
+        make_text(pair, PROMPT, role, 3, PLAIN, seed=0)
 
 
 def test_sampled_frequencies_are_the_law():

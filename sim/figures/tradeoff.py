@@ -6,12 +6,15 @@ eyes; markers differ too, so that nothing rests on colour alone.
 """
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -54,19 +57,23 @@ def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title
     panels = list(table.groupby(PANEL, sort=False))
     columns = min(len(panels), 4)
     floors = -(-len(panels) // columns)
-    lines = max(len(_wrapped(pair)) for (_, pair, _), _ in panels)
     width = max(4.1 * columns, 15.5)
+    letters = int(8.2 * (0.93 * width / columns - 0.4))  # of a bold name as wide as its panel
+    lines = max(len(_wrapped(pair)) for (_, pair, _), _ in panels)
+    named = max(len(_panel_name(key, letters)) for key, _ in panels)
     figure = Figure(figsize=(width, 1), layout="none")
     title = fit_text(figure, title, 0.955, 13)
-    head = 0.61 + 0.22 * (title.count("\n") + 1) + 0.15 * lines
-    foot, floor = 2.15, 3.6 if columns > 2 else 5.4
+    head = 0.42 + 0.22 * (title.count("\n") + 1) + 0.15 * lines + 0.19 * named
+    rules = list(dict.fromkeys(table["rule"]))
+    foot = 2.15 + 0.2 * max(0, max(Counter(map(kind_of, rules)).values()) - 6)
+    floor = 3.6 if columns > 2 else 5.4
     height = head + floor * floors + foot - 0.9
     figure.set_size_inches(width, height)
     axes = figure.subplots(floors, columns, squeeze=False)
     for (key, rows), ax in zip(panels, axes.flat):
         chosen = (frontier[PANEL] == list(key)).all(axis=1)
         _tradeoff_panel(ax, rows, frontier[chosen])
-        _name_panel(ax, key, lines)
+        _name_panel(ax, key, lines, letters)
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
@@ -76,8 +83,8 @@ def plot_tradeoff(table: pd.DataFrame, frontier: pd.DataFrame, path: Path, title
         last.set_xlabel("realised KL(output‖verifier), nats")
     figure.suptitle(title, x=0.03, y=1 - 0.25 / height, ha="left", va="top", fontsize=13)
     figure.subplots_adjust(left=0.055, right=0.985, top=1 - head / height, bottom=foot / height)
-    figure.subplots_adjust(hspace=0.35 + 0.06 * lines)
-    _legend_by_kind(figure, list(dict.fromkeys(table["rule"])), 1.55 / height)
+    figure.subplots_adjust(hspace=0.3 + 0.06 * lines + 0.05 * named)
+    _legend_by_kind(figure, rules, (foot - 0.6) / height)
     figure.savefig(path, dpi=130)
 
 
@@ -207,12 +214,17 @@ def _label(key: tuple[str, str, int], rows: pd.DataFrame) -> str:
     return f"{source}, V = {vocab:,}" if alone else f"{source}, {pair}"
 
 
-def _name_panel(ax: Axes, key: tuple[str, str, int], lines: int) -> None:
+def _panel_name(key: tuple[str, str, int], letters: int) -> list[str]:
+    source, _, vocab = key
+    return textwrap.wrap(f"{source}, V = {vocab:,}", letters)
+
+
+def _name_panel(ax: Axes, key: tuple[str, str, int], lines: int, letters: int) -> None:
     """Name and, below it in at most `lines` lines, the parameters of a panel."""
-    source, pair, vocab = key
+    pair = key[1]
     size = 10 if lines == 1 and len(pair) <= 40 else 7  # a sampling setting, or many parameters
-    name = f"{source}, V = {vocab:,}"
-    ax.set_title(name, fontsize=11, loc="left", pad=9 + 1.45 * size * lines, weight="bold")
+    name, pad = "\n".join(_panel_name(key, letters)), 9 + 1.45 * size * lines
+    ax.set_title(name, fontsize=11, loc="left", pad=pad, weight="bold")
     place = {"xytext": (0, 8), "xycoords": "axes fraction", "textcoords": "offset points"}
     ax.annotate(
         "\n".join(_wrapped(pair)), (0, 1), fontsize=size, color="#444444", va="bottom", **place
@@ -236,17 +248,21 @@ def _legend_by_kind(figure: Figure, rules: Sequence[str], top: float) -> None:
     columns = [("what bounds every rule", bounds)]
     for kind in KINDS:
         columns.append((KIND_TITLES[kind], _handles(rules, kind, markers)))
-    for index, (name, handles) in enumerate(c for c in columns if c[1]):
-        figure.legend(
+    shown = [column for column in columns if column[1]]
+    step = 0.165 if len(shown) < 7 else 0.0
+    renderer, left = FigureCanvasAgg(figure).get_renderer(), 0.025
+    for name, handles in shown:
+        legend = figure.legend(
             handles=handles,
             title=name,
             loc="upper left",
-            bbox_to_anchor=(0.025 + 0.165 * index, top),
+            bbox_to_anchor=(left, top),
             frameon=False,
             fontsize=8.5,
             title_fontsize=9,
             alignment="left",
         )
+        left += max(step, legend.get_window_extent(renderer).width / figure.bbox.width)
 
 
 def _colour(rule: str) -> str:
@@ -262,9 +278,12 @@ def _handles(rules: Sequence[str], kind: str, markers: dict[str, str]) -> list[L
 
 
 def rule_markers(rules: Sequence[str]) -> dict[str, str]:
-    """A marker for each rule, distinct within its kind; `sps`, the reference, is the star."""
+    """A marker for each rule; `sps`, the reference, is the star.
+
+    They are distinct among the first seven rules of a kind.
+    """
     markers: dict[str, str] = {}
     for kind in KINDS:
         alike = [rule for rule in rules if kind_of(rule) == kind and rule != "sps"]
-        markers.update(zip(alike, MARKERS))
+        markers.update(zip(alike, cycle(MARKERS)))
     return {**markers, "sps": "*"}

@@ -1,5 +1,6 @@
 """Every text of every picture lies on its canvas, and no title covers another text."""
 
+from functools import cache
 from itertools import combinations
 from unittest.mock import patch
 
@@ -75,6 +76,7 @@ def test_every_figure_is_readable(name, results):
     assert_readable(test_sim_figures.drawn(results)[name]())
 
 
+@cache
 def panels(count, several_sources):
     """Tables of so many panels: sources of their own, or sampling settings of one."""
     tables = []
@@ -110,6 +112,23 @@ def test_pictures_of_a_job_are_readable(count, several_sources, saved, tmp_path)
     few = table[table["rule"].isin(["sps", "cactus"])]
     plot_amplification(few, tmp_path / "few.png", amplification_finding(few))
     assert len(saved) == 3
+    for figure in saved:
+        assert_readable(figure)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_rules_of_ones_own_and_long_names_are_readable(count, saved, tmp_path):
+    """A seventh kind of rule, more rules of it than there are markers, and names of folders."""
+    table, frontier = panels(count, several_sources=False)
+    own = table[table["rule"] == "lenience"]
+    mine = [own.assign(rule=f"a_rule_of_my_own_{k}", value=0.1 * k) for k in range(9)]
+    others = [own.assign(rule=rule) for rule in ("fuzzy", "target_only")]
+    source = "models/SmolLM2-135M-Instruct with drafts/twenty-layers-distilled-for-seven-minutes"
+    table = pd.concat([table, *mine, *others], ignore_index=True).assign(source=source)
+    frontier = frontier.assign(source=source)
+    finding = tradeoff_finding(summarise(table, frontier))
+    plot_tradeoff(table, frontier, tmp_path / "tradeoff.png", finding)
+    plot_amplification(table, tmp_path / "amplification.png", amplification_finding(table))
     for figure in saved:
         assert_readable(figure)
 

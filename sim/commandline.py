@@ -179,6 +179,8 @@ def parse_families(texts: Sequence[str]) -> list[Family]:
             key, found, value = part.partition("=")
             if not found:
                 raise ValueError(f"--pairs {text!r}: expected PARAMETER=VALUE, got {part!r}")
+            if key in parameters:
+                raise ValueError(f"--pairs {text!r}: {key} was given twice")
             parameters[key] = _number(f"--pairs {text!r}", value)
         families.append(make_family(name, **parameters))
     return once("--pairs", families)

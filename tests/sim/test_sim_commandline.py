@@ -27,6 +27,7 @@ HUGE = "9" * 400
     [
         (["--vocab", "64", "64"], "vocab: 64 was given twice"),
         (["--pairs", "zipf", "zipf:noise=0.7"], "was given twice"),
+        (["--pairs", "zipf:noise=1,noise=2"], "noise was given twice"),
         (["--rules", "sps", "sps"], "--rules: sps was given twice"),
         (["--rules", "sps,lenience,sps"], "--rules: sps was given twice"),
         (["--values", "0.1", "0.10"], "--values: 0.1 was given twice"),

@@ -29,9 +29,10 @@ from real_models.options.command_line import (
     run,
     sampling_from,
 )
+from real_models.options.ranks import ranks
 from real_models.options.rules import add_rule_options, rule_from
 from real_models.options.threads import add_threads_option, set_threads
-from real_models.prompts import Prompt, read_prompts
+from real_models.prompts import Prompt, given_prompt, read_prompts, told_form
 from sim.commandline import Parser
 from sim.jobs.files import make_folder
 
@@ -57,7 +58,11 @@ def _main(args: argparse.Namespace) -> int:
     prompts = _prompts(args)
     _check_out(args.out)
     set_threads(args.threads)
+    ranks()
     pair, drafter = _pair(args)
+    form = told_form(prompts, pair.tokenizer, pair.verifier_name)
+    if not args.json:
+        print(form, flush=True)
     found = decode(
         pair,
         prompts,
@@ -71,7 +76,7 @@ def _main(args: argparse.Namespace) -> int:
         measure=not args.no_measure,
         compare=not args.no_compare,
     )
-    figures = {"pair": pair.name, "device": pair.device.type, **summary(found)}
+    figures = {"pair": pair.name, "device": pair.device.type, "form": form, **summary(found)}
     if args.out is not None:
         write_lines(args.out, found, figures)
     print(document(found, figures) if args.json else told(found, figures))
@@ -80,14 +85,13 @@ def _main(args: argparse.Namespace) -> int:
 
 def _prompts(args: argparse.Namespace) -> list[Prompt]:
     if args.prompt is None:
-        if args.chat:
-            raise UserError("--chat goes with --prompt; in a file it is a field of each prompt")
-        return read_prompts(args.prompts)[0]
+        prompts = read_prompts(args.prompts)[0]
+        if args.chat is None:
+            return prompts
+        return [p if p.chat is not None else replace(p, chat=args.chat) for p in prompts]
     if args.prompts is not None:
         raise UserError("give either --prompt or --prompts")
-    if not args.prompt:
-        raise UserError("--prompt is empty")
-    return [Prompt(args.prompt, "prompt", chat=args.chat)]
+    return [given_prompt(args.prompt, args.chat)]
 
 
 def _check_out(path: Path | None) -> None:
@@ -122,10 +126,12 @@ def _parser() -> Parser:
         epilog=EXAMPLE,
     )
     add = parser.add_argument
-    add("--prompts", help='JSON lines with "prompt" and optionally "id", "domain", "chat" '
-        "(default: ten prompts of the package)")  # fmt: skip
+    add("--prompts", help='JSON lines with "prompt" and optionally "id", "domain", "chat", '
+        "or a .txt file with a prompt a line (default: ten prompts of the package)")  # fmt: skip
     add("--prompt", help="one text to continue, instead of a file")
-    add("--chat", action="store_true", help="--prompt is a user's message to a chat model")
+    add("--chat", action=argparse.BooleanOptionalAction, default=None,
+        help="put prompts that do not say it through the model's chat template, or do not "
+        "(default: where there is one)")  # fmt: skip
     add("--draft-tokens", type=int, default=5, help="longest draft of a round (default 5)")
     add("--new-tokens", type=int, default=64, help="longest text (default 64)")
     add("--batch-size", type=int, default=1, help="texts side by side (default 1)")

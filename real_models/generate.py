@@ -46,7 +46,7 @@ from real_models.models.cached_model import CachedModel
 from real_models.models.compatibility import check_devices, logit_width
 from theory import Rule, make_rule
 
-__all__ = ["CUSTOM_GENERATE", "generate"]
+__all__ = ["CUSTOM_GENERATE", "SpeculationOutput", "SpeculationReport", "generate"]
 
 CUSTOM_GENERATE = str(Path(__file__).with_name("transformers_generate"))
 """The folder to give to transformers as `custom_generate`."""
@@ -75,7 +75,9 @@ def generate(
                             of asking an assistant model.
 
     Random numbers come from torch's global generator: `torch.manual_seed` makes a call repeatable.
-    Returns what `generate` returns; scores, logits, attentions and hidden states are refused.
+    Returns what `generate` returns; scores, logits, attentions and hidden states are refused. With
+    `return_dict_in_generate=True` the returned object has `speculation`, a `SpeculationReport` for
+    each row, with the exact divergence of what was written.
 
     Raises UserError for a bad rule, a missing or doubled draft, logits of different width, models
     on different devices, beams, or an output that is not there.
@@ -92,6 +94,51 @@ def generate(
     _place_stop_strings(arguments)
     plan = _Plan(assistant_model, streamer, chosen, draft_tokens, greedy_draft, prompt_lookup)
     return GenerationMixin.generate(model, custom_generate=plan.decoding_method(), **arguments)
+
+
+@dataclass(frozen=True)
+class SpeculationReport:
+    """How one text came about, and how far its law was from the model's.
+
+    drafted, accepted : drafts in all rounds and how many were kept; rounds : of draft and verify.
+    acceptance        : mean exact Σ p b over the drafted places that were visited; nan of none.
+    kl_per_token      : exact KL(output‖q) in nats, the mean over the new tokens; q is the model's
+                        law after temperature, filters and processors. kl : their sum, an unbiased
+                        estimate of an upper bound of KL(texts‖the model's texts).
+    """
+
+    drafted: int
+    accepted: int
+    rounds: int
+    tokens: int
+    acceptance: float
+    kl: float
+
+    @property
+    def kl_per_token(self) -> float:
+        """The mean divergence of a new token's law from the model's, in nats."""
+        return self.kl / self.tokens
+
+    @classmethod
+    def of(cls, request: Request) -> "SpeculationReport":
+        """The report on a finished text that was measured."""
+        seen = request.observed()
+        visited = seen.acceptance[np.isfinite(seen.acceptance)]
+        return cls(
+            drafted=sum(found.drafted for found in request.rounds),
+            accepted=sum(found.accepted for found in request.rounds),
+            rounds=len(request.rounds),
+            tokens=len(request.ids) - request.prompt_length,
+            acceptance=float(visited.mean()) if visited.size else float("nan"),
+            kl=float(seen.divergence.sum()),
+        )
+
+
+@dataclass
+class SpeculationOutput(GenerateDecoderOnlyOutput):
+    """What transformers returns, with a report for each row."""
+
+    speculation: tuple[SpeculationReport, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +192,7 @@ class _Plan:
             self.rule,
             laws,
             self.draft_tokens,
+            measure=config.return_dict_in_generate,
         )
         engine.check_texts(len(input_ids))
         requests = self._requests(input_ids, mask, criteria)
@@ -155,7 +203,9 @@ class _Plan:
             self.streamer.end()
         sequences = _padded(input_ids, requests, config)
         if config.return_dict_in_generate:
-            return GenerateDecoderOnlyOutput(sequences=sequences)
+            return SpeculationOutput(
+                sequences=sequences, speculation=tuple(map(SpeculationReport.of, requests))
+            )
         return sequences
 
     def _drafter(self, model: PreTrainedModel, laws: Laws, ends: list[int]) -> Drafter:

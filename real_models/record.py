@@ -8,15 +8,18 @@ stored. An interrupted recording is resumed by the same command and loses no fin
 """
 
 import argparse
+import hashlib
 import importlib.metadata
-import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
+from real_models.models.logits import CutMass, naming, told_cut
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import (
     add_pair_options,
@@ -26,10 +29,16 @@ from real_models.options.command_line import (
     run,
     sampling_from,
 )
+from real_models.options.ranks import ranks
 from real_models.options.threads import add_threads_option, set_threads
-from real_models.prompts import Prompt, read_prompts
+from real_models.prompts import Prompt, read_prompts, told_form
 from real_models.traces.contexts import CONTEXTS, make_text, score, start_ids
-from real_models.traces.format import HEADER_FILE, STORED_DTYPES, TraceHeader
+from real_models.traces.format import (
+    HEADER_FILE,
+    STORED_DTYPES,
+    ChunkEntry,
+    TraceHeader,
+)
 from real_models.traces.writer import TraceWriter
 from sim.commandline import Parser
 from sim.jobs.files import write_json
@@ -63,7 +72,8 @@ def record(
     Contexts, positions and seed are those of the writer's header. With several processes,
     prompt i belongs to the one whose rank is i modulo world.
 
-    Raises UserError naming the prompt, before any is recorded, when one cannot be used.
+    Raises UserError naming the prompt, before any is recorded, when one cannot be used, or naming
+    model, prompt and position where logits are no distribution or lose too much by a cut.
     """
     header = writer.header
     for prompt in prompts:
@@ -72,8 +82,13 @@ def record(
     for index in track(mine, "record", "prompt"):
         prompt = prompts[index]
         text = make_text(pair, prompt, header.contexts, header.positions, settings, header.seed)
-        draft, verifier = score(pair, text)
-        writer.append(index, prompt.id, prompt.domain, text.ids, draft, verifier, ended=text.ended)
+        cut: dict[str, CutMass] = {}
+        with naming([prompt.id]):
+            draft, verifier = score(pair, text, cut)
+        shares = {role: mass.facts() for role, mass in cut.items() if mass.positions}
+        writer.append(
+            index, prompt.id, prompt.domain, text.ids, draft, verifier, ended=text.ended, cut=shares
+        )
     return len(mine)
 
 
@@ -120,7 +135,10 @@ def _main(args: argparse.Namespace) -> int:
     if args.resume and not (args.out / HEADER_FILE).is_file():
         raise UserError(f"--resume: {args.out} holds no trace")
     prompts, digest = read_prompts(args.prompts)
-    rank, world = (int(os.environ.get(n, d)) for n, d in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    prompts, digest = _put(prompts, digest, args.chat)
+    rank, world = ranks()
+    if args.out.exists() and not args.out.is_dir():
+        raise UserError(f"--out {args.out} is no folder; name a folder for the trace")
     require_free(args.out, part=rank)
     pair = pair_from(args)
     with owned(args.out, part=rank):
@@ -138,6 +156,10 @@ def _record_and_tell(
     world: int,
 ) -> None:
     started = time.time()
+    given = args.contexts == "given"
+    print(
+        "prompts as raw text" if given else told_form(prompts, pair.tokenizer, pair.verifier_name)
+    )
     header = trace_header(
         pair,
         digest,
@@ -167,6 +189,26 @@ def _report(writer: TraceWriter, prompts: int) -> None:
     for entry in entries:
         if entry.ended:
             print(f"  {entry.prompt_id}: the text ended after {entry.positions} positions")
+    for line in told_cut({role: _all_cut(entries, role) for role in ("draft", "verifier")}):
+        print(line)
+
+
+def _all_cut(entries: Sequence[ChunkEntry], role: str) -> CutMass:
+    """What was cut off a model's distributions over all prompts."""
+    whole = CutMass()
+    for entry in entries:
+        if role in entry.cut:
+            facts, count = entry.cut[role], entry.positions
+            whole.add(CutMass(count, facts["mean"] * count, facts["largest"]))
+    return whole
+
+
+def _put(prompts: list[Prompt], digest: str, chat: bool | None) -> tuple[list[Prompt], str]:
+    """Prompts that do not say how they are put take --chat or --no-chat, and so does the digest."""
+    if chat is None:
+        return prompts, digest
+    put = [p if p.chat is not None else replace(p, chat=chat) for p in prompts]
+    return put, hashlib.sha256(f"{digest} chat={chat}".encode()).hexdigest()
 
 
 def _write_manifest(path: Path, started: float, recorded: int) -> None:
@@ -190,7 +232,15 @@ def _parser() -> Parser:
         epilog=EXAMPLE,
     )
     parser.add_argument("--out", required=True, type=Path, help="folder of the trace")
-    parser.add_argument("--prompts", help="JSON lines (default: ten prompts of the package)")
+    parser.add_argument("--prompts", help="JSON lines, or a .txt file with a prompt a line "
+        "(default: ten prompts of the package)")  # fmt: skip
+    parser.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="put prompts that do not say it through the model's chat template, or do not "
+        "(default: where there is one)",
+    )
     parser.add_argument("--positions", type=int, default=64, help="per prompt (default 64)")
     parser.add_argument(
         "--contexts",

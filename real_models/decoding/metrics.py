@@ -21,7 +21,7 @@ from real_models.decoding.loop import DecodedText, Decoding
 from sim.rounds.metrics import acceptance_metrics, clustered_mean
 from theory import Rule
 
-__all__ = ["rule_label", "rule_parameters", "summary"]
+__all__ = ["rule_label", "summary"]
 
 
 def summary(run: Decoding) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def summary(run: Decoding) -> dict[str, Any]:
     counts = acceptance_metrics(accepted, drafted)
     return {
         "rule": run.rule.name,
-        "parameters": rule_parameters(run.rule),
+        "parameters": run.rule.parameters,
         "draft_tokens": run.draft_tokens,
         "settings": run.settings.label,
         "texts": len(run.texts),
@@ -48,20 +48,15 @@ def summary(run: Decoding) -> dict[str, Any]:
         "acceptance_rate": counts.acceptance_rate,
         "acceptance_by_position": counts.conditional.tolist(),
         "kept_by_position": counts.unconditional.tolist(),
+        **({"cut": {role: mass.facts() for role, mass in run.cut.items()}} if run.cut else {}),
         **_times(run, tokens),
         **_observed(run.texts),
     }
 
 
-def rule_parameters(rule: Rule) -> dict[str, Any]:
-    """The parameters that make a rule again: `make_rule(rule.name, **rule_parameters(rule))`."""
-    # A rule's method `recovery` leaves the field of that parameter another name.
-    return {"recovery" if n == "recover_by" else n: value for n, value in vars(rule).items()}
-
-
 def rule_label(rule: Rule) -> str:
     """`cactus(delta=0.5)`."""
-    return f"{rule.name}({', '.join(f'{n}={v}' for n, v in rule_parameters(rule).items())})"
+    return f"{rule.name}({', '.join(f'{n}={v}' for n, v in rule.parameters.items())})"
 
 
 def _length_error(texts: list[DecodedText]) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from real_models.decoding.loop import DecodedText, Decoding
 from real_models.decoding.metrics import rule_label
+from real_models.models.logits import told_cut
 from sim.jobs.files import json_text, make_folder, write_whole
 
 __all__ = ["document", "told", "write_lines"]
@@ -22,7 +23,9 @@ def told(found: Decoding, figures: dict[str, Any]) -> str:
         f"{figures['tokens']} tokens of {figures['texts']} texts in {figures['rounds']} rounds"
         + ("; ± one standard error over texts" if figures["texts"] > 1 else ""),
     ]
-    return "\n".join([*lines, *_lengths(figures), *_exact(figures), *_times(figures)])
+    return "\n".join(
+        [*lines, *_lengths(figures), *_exact(figures), *told_cut(found.cut), *_times(figures)]
+    )
 
 
 def document(found: Decoding, figures: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -70,6 +71,8 @@ def load_model(spec: str, role: str, options: LoadOptions) -> LoadedModel:
     """
     device = resolve_device(options.device)
     source, arguments, revision = _locate(spec, role)
+    if "local_files_only" not in arguments:
+        _find_on_hub(source, arguments.get("revision"), spec, role)
     arguments["trust_remote_code"] = options.trust_remote_code
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
@@ -123,6 +126,18 @@ def _locate(spec: str, role: str) -> tuple[str, dict, str | None]:
         raise UserError(f"{role} {spec!r}: there is no such folder")
     name, _, revision = spec.partition("@")
     return name, {"revision": revision} if revision else {}, None
+
+
+def _find_on_hub(name: str, revision: str | None, spec: str, role: str) -> None:
+    """Ask once for the configuration: transformers would ask many times, and tell each time."""
+    try:
+        if try_to_load_from_cache(name, "config.json", revision=revision) is None:
+            url = hf_hub_url(name, "config.json", revision=revision)
+            get_hf_file_metadata(url, timeout=10, retry_on_errors=False)
+    except Exception as error:  # no network, no such model, no right to it
+        raise UserError(
+            f"{role} {spec!r} is neither a folder nor found on the hub: {_one_line(error)}"
+        ) from None
 
 
 def _folder_revision(folder: Path, spec: str, role: str) -> str:

@@ -10,7 +10,7 @@ where it is more, the comparison would be with another law than the model's, and
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ import torch
 
 from real_models.errors import UserError
 
-__all__ = ["CUT_TOLERANCE", "CutMass", "LogitReader", "LogitsError", "naming"]
+__all__ = ["CUT_TOLERANCE", "CutMass", "LogitReader", "LogitsError", "naming", "told_cut"]
 
 CUT_TOLERANCE = 1e-3
 """The largest share of a distribution that may lie on columns which are cut off."""
@@ -63,6 +63,16 @@ class CutMass:
     def facts(self) -> dict[str, float]:
         """`largest` and `mean`, for records."""
         return {"largest": self.largest, "mean": self.mean}
+
+
+def told_cut(cut: Mapping[str, CutMass]) -> list[str]:
+    """A line for each model whose distributions were cut."""
+    return [
+        f"  of the {role}'s probability {mass.largest:.2g} at most, {mass.mean:.2g} in the mean, "
+        "lay on columns that were cut off"
+        for role, mass in cut.items()
+        if mass.positions
+    ]
 
 
 class LogitReader:

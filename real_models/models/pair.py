@@ -195,4 +195,7 @@ def _registered(name: str) -> tuple[str, str]:
         return PAIRS[name]
     near = difflib.get_close_matches(name, PAIRS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(PAIRS)}"
-    raise UserError(f"unknown pair {name!r}; {hint}")
+    raise UserError(
+        f"unknown pair {name!r}; {hint}; any two models make a pair by verifier=… and draft=…, "
+        "on a command line by --verifier and --draft"
+    )

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from real_models.errors import UserError
+from sim.checks import shorten
 
 __all__ = ["PARTS", "STORED_DTYPES", "ChunkEntry", "TraceHeader", "from_storage", "to_storage"]
 
@@ -83,12 +84,20 @@ class TraceHeader:
         """The header in a document, or a UserError naming the file and what is wrong in it."""
         values = _json_object(data, str(where))
         if values.get("format") != FORMAT:
-            raise UserError(f"{where}: format {values.get('format')} is not {FORMAT}")
-        names = {f.name for f in fields(cls)}
+            raise UserError(
+                f"{where}: format {shorten(repr(values.get('format')))} is not {FORMAT}"
+            )
+        names = fields_of(cls)
         if values.keys() != names:
             raise UserError(f"{where}: missing or unknown fields {sorted(values.keys() ^ names)}")
-        if values["dtype"] not in STORED_DTYPES:
-            raise UserError(f"{where}: dtype {values['dtype']!r} is not one of {[*STORED_DTYPES]}")
+        if not isinstance(values["dtype"], str) or values["dtype"] not in STORED_DTYPES:
+            found = shorten(repr(values["dtype"]))
+            raise UserError(f"{where}: dtype {found} is not one of {[*STORED_DTYPES]}")
+        for name, least in (("vocabulary", 1), ("positions", 1), ("prompts", 0)):
+            value = values[name]
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+                found = shorten(repr(value))
+                raise UserError(f"{where}: {name} must be an integer ≥ {least}, got {found}")
         return cls(**values)
 
     def differences(self, other: Self) -> list[str]:
@@ -103,6 +112,8 @@ class ChunkEntry:
 
     first : index in the context of the input token of row 0.
     ended : whether the text stopped at an end token before all positions were reached.
+    cut   : by model whose logits are wider than the vocabulary, the `largest` and `mean` share of
+            its distributions on the columns that are cut off; not written where there is none.
     """
 
     chunk: int
@@ -112,6 +123,7 @@ class ChunkEntry:
     first: int
     ended: bool
     files: dict[str, str]
+    cut: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def file_name(self, part: str) -> str:
         """The name of the file with the `part` of this chunk."""
@@ -120,6 +132,8 @@ class ChunkEntry:
     def to_line(self, header: bytes) -> bytes:
         """The index line, newline included, sealed with a digest over header and line."""
         values = asdict(self)
+        if not self.cut:
+            del values["cut"]
         return (_canonical(values | {"sha256": _seal(header, values)}) + "\n").encode()
 
     @classmethod
@@ -130,7 +144,14 @@ class ChunkEntry:
         chunk = values.get("chunk")
         if seal != _seal(header, values):
             raise UserError(f"{where}: the entry of chunk {chunk} or the header has been altered")
+        if not fields_of(cls) - {"cut"} <= values.keys() <= fields_of(cls):
+            raise UserError(f"{where}: the entry of chunk {chunk} has missing or unknown fields")
         return cls(**values)
+
+
+def fields_of(record: type) -> set[str]:
+    """The names of a dataclass's fields."""
+    return {entry.name for entry in fields(record)}
 
 
 def to_storage(logits: torch.Tensor, dtype: str, what: str) -> np.ndarray:
@@ -175,6 +196,8 @@ def _json_object(data: bytes, where: str) -> dict[str, Any]:
     """The JSON object in `data`, or a UserError naming where it should have been."""
     try:
         values = json.loads(data)
+    except RecursionError:
+        raise UserError(f"{where}: not a JSON object of this form (nested too deeply)") from None
     except ValueError as error:
         raise UserError(f"{where}: not a JSON object ({error})") from None
     if not isinstance(values, dict):

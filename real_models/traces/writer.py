@@ -58,6 +58,7 @@ class TraceWriter:
         verifier_logits: torch.Tensor,
         *,
         ended: bool = False,
+        cut: dict[str, dict[str, float]] | None = None,
     ) -> ChunkEntry:
         """Store the positions of one prompt.
 
@@ -78,7 +79,7 @@ class TraceWriter:
             "context": np.asarray(context, dtype="<i4"),
         }
         positions = len(draft_logits)
-        entry = ChunkEntry(chunk, prompt_id, domain, positions, first, ended, {})
+        entry = ChunkEntry(chunk, prompt_id, domain, positions, first, ended, {}, cut or {})
         for part in PARTS:
             path = self.folder / entry.file_name(part)
             write_whole(

@@ -83,11 +83,11 @@ def tiny_folder(tmp_path_factory, make_model, make_tokenizer) -> Path:
 def tiny_prompts(tmp_path_factory) -> Path:
     """Five prompts in the words of the tiny tokenizer."""
     lines = [
-        {"prompt": "w4 w5 w6", "id": "a", "domain": "letters"},
-        {"prompt": "w7 w8", "id": "b", "domain": "letters"},
+        {"prompt": "w4 w5 w6", "id": "a", "domain": "letters", "chat": False},
+        {"prompt": "w7 w8", "id": "b", "domain": "letters", "chat": False},
         {"prompt": "w9 w4", "id": "c", "domain": "numbers", "chat": True},
-        {"prompt": "w10 w11 w12 w13", "domain": "numbers"},
-        {"prompt": "w14 w15"},
+        {"prompt": "w10 w11 w12 w13", "domain": "numbers", "chat": False},
+        {"prompt": "w14 w15", "chat": False},
     ]
     path = tmp_path_factory.mktemp("prompts") / "tiny.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

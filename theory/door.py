@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from theory.arrays import Array
-from theory.law import OneStep
+from theory.arrays import SUM_TOLERANCE, Array, check_elementwise
+from theory.law import OneStep, as_probability
 from theory.pair import Pair
 from theory.rules import Rule
 
@@ -43,7 +43,8 @@ def one_step(
     Raises
     ------
     ValueError
-        For invalid distributions: argument, row and value are named.
+        For invalid distributions: argument, row and value are named. For a rule of one's own that
+        accepts with what is no probability.
     """
     return one_steps([rule], p, q, p_raw=p_raw, q_raw=q_raw, validate=validate)[0]
 
@@ -68,5 +69,14 @@ def one_steps(
             raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
     sort = any(rule.needs_order for rule in rules)
     pair = Pair.prepare(p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=sort)
-    laws = (rule.law(pair) for rule in rules)
-    return [OneStep(pair.restore(law.acceptance), pair.expand(law.output)) for law in laws]
+    return [_restored(pair, rule, validate) for rule in rules]
+
+
+def _restored(pair: Pair, rule: Rule, validate: bool) -> OneStep:
+    """Return the law of a rule in the shape of the input; the acceptance is a probability."""
+    law = rule.law(pair)
+    if validate:
+        most = 1.0 + SUM_TOLERANCE["float32"]
+        check_elementwise(f"acceptance by {rule!r}", law.acceptance, 0.0, most)
+    acceptance = as_probability(pair.xp, law.acceptance)
+    return OneStep(pair.restore(acceptance), pair.expand(law.output))

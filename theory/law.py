@@ -13,10 +13,21 @@ the donors give every output.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from theory.arrays import UNIT, Array, compact, device_of, replace_columns, search_rows, take_rows
+from theory.arrays import (
+    UNIT,
+    Array,
+    check_elementwise,
+    compact,
+    device_of,
+    replace_columns,
+    search_rows,
+    take_rows,
+)
 from theory.pair import Pair, suffix_sums
+
+ROUNDING = 1e-9  # by which an acceptance that a rule computes may exceed 1
 
 
 class OneStep(NamedTuple):
@@ -26,6 +37,11 @@ class OneStep(NamedTuple):
     output: Array
 
 
+def as_probability(xp: Any, acceptance: Array) -> Array:
+    """Return the acceptance of rows that may sum to a little more than 1, within [0, 1]."""
+    return xp.clip(acceptance, 0.0, 1.0)
+
+
 def enumerated_law(pair: Pair, accept: Array, recover: Callable[[Array], Array]) -> OneStep:
     """Return Σ_n p_n b_n e_n + Σ_n p_n(1 − b_n) g⁽ⁿ⁾ by a loop over the candidates.
 
@@ -33,8 +49,9 @@ def enumerated_law(pair: Pair, accept: Array, recover: Callable[[Array], Array])
     without a closed law and checks those that have one.
     """
     xp, p = pair.xp, pair.p
+    check_elementwise("acceptance", accept, 0.0, 1.0 + ROUNDING)
     rejected, output = p * (1.0 - accept), p * accept
-    acceptance = xp.sum(output, axis=-1)
+    acceptance = as_probability(xp, xp.sum(output, axis=-1))
     for n in range(p.shape[-1]):
         if bool(xp.any(rejected[:, n] > 0)):
             at = xp.full((p.shape[0],), n, dtype=xp.int64, device=device_of(p))
@@ -65,7 +82,7 @@ def candidate_law(
     kept = replace_columns(xp, pair.p, target, xp.minimum(drafted, value))
     span = received.shape[-1]
     output = xp.concat([kept[:, :span] + received, kept[:, span:]], axis=-1)
-    return OneStep(xp.sum(kept, axis=-1), output)
+    return OneStep(as_probability(xp, xp.sum(kept, axis=-1)), output)
 
 
 def _received(pair: Pair, rejected: Array, scale: Array) -> Array:
@@ -95,4 +112,5 @@ def target_only_law(pair: Pair, value: Array, complement: Array) -> OneStep:
     share = p * complement / xp.where(rest > 0, rest, 1.0)
     others = xp.maximum(xp.sum(share, axis=-1, keepdims=True) - share, 0.0)
     accepted = p * value
-    return OneStep(xp.sum(accepted, axis=-1), accepted + q * others)
+    acceptance = as_probability(xp, xp.sum(accepted, axis=-1))
+    return OneStep(acceptance, accepted + q * others)

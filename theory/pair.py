@@ -94,7 +94,7 @@ class Pair:
                 raise ValueError(f"{name} is None; expected a distribution [..., V]")
         given = {"p": p, "q": q, "p_raw": p_raw, "q_raw": q_raw}
         names = tuple(n for n, a in given.items() if a is not None)
-        arrays = coerce(*(given[n] for n in names))
+        arrays = coerce(*(given[n] for n in names), names=names)
         if validate:
             check_same_place(names, arrays)
             for name, array in zip(names, arrays):

@@ -30,6 +30,8 @@ from theory.arrays.checks import (
     check_same_place,
     check_scalar,
     coerce,
+    plain_number,
+    refuse_unfit,
 )
 from theory.arrays.rows import (
     UNIT,
@@ -64,10 +66,12 @@ __all__ = [
     "namespace",
     "normalised_or",
     "one_hot",
+    "plain_number",
     "put",
     "quiet",
     "quotient",
     "ratio_of",
+    "refuse_unfit",
     "replace_columns",
     "scatter_rows",
     "search_rows",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Rational
 from typing import Any
 
 import array_api_compat
@@ -15,28 +18,97 @@ from theory.arrays.basis import Array, device_of, dtype_name, is_lazy, namespace
 SUM_TOLERANCE = {"float32": 1e-4, "float64": 1e-7}
 
 
-def coerce(*values: Any) -> tuple[Array, ...]:
+def plain_number(value: Any) -> Any:
+    """Return a number of any kind as Python's own; anything else as it is.
+
+    numpy scalars, arrays and tensors of no axis, fractions and decimals become int, float or bool,
+    which stand beside rows of every library.
+    """
+    if type(value) in (int, float, bool, str) or isinstance(value, np.ma.MaskedArray):
+        return value
+    if array_api_compat.is_array_api_obj(value):
+        if value.ndim > 0 or is_lazy(value):
+            return value
+        value = value.item() if hasattr(value, "item") else value.tolist()
+    if type(value) in (int, float, bool):
+        return value
+    return float(value) if isinstance(value, Rational | Decimal | np.floating) else value
+
+
+def refuse_unfit(name: str, value: Any) -> None:
+    """Raise ValueError for what is no plain real array: masked, complex, text, objects.
+
+    The numbers under a mask would count, and imaginary parts would be dropped.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: what lies under the mask has no meaning here")
+    if isinstance(value, list | tuple):
+        for part in value:
+            refuse_unfit(name, part)
+    elif isinstance(value, complex):
+        raise ValueError(f"{name} holds the complex number {value}; real numbers are needed")
+    elif array_api_compat.is_array_api_obj(value) and not is_real(value):
+        kind = f"complex ({dtype_name(value)})" if is_complex(value) else dtype_name(value)
+        raise ValueError(f"{name} has the dtype {kind}; real numbers are needed")
+
+
+def is_complex(array: Array) -> bool:
+    """Say whether the array holds complex numbers."""
+    return bool(namespace(array).isdtype(array.dtype, "complex floating"))
+
+
+def is_real(array: Array) -> bool:
+    """Say whether the array holds real numbers, integers or truth values."""
+    kinds = ("real floating", "integral", "bool")
+    return bool(namespace(array).isdtype(array.dtype, kinds))
+
+
+def coerce(*values: Any, names: Sequence[str] = ()) -> tuple[Array, ...]:
     """Turn Python numbers and sequences into float64 arrays beside the arrays that are given.
 
-    Arrays pass through; integers and booleans become float64; lists and numbers join the namespace
-    and device of the first array among the values (numpy where there is none).
+    Arrays pass through; integers and booleans become float64; lists and numbers of every kind,
+    arrays of no axis included, join the namespace and device of the first array among the values
+    (numpy where there is none). Masked and complex values are refused, by the ``names`` given.
     """
-    model = next((v for v in values if array_api_compat.is_array_api_obj(v)), np.zeros(()))
+    names = [*names, *(f"argument {i}" for i in range(len(names), len(values)))]
+    for name, value in zip(names, values):
+        refuse_unfit(name, value)
+    arrays = [v for v in values if array_api_compat.is_array_api_obj(v)]
+    model = next((v for v in arrays if v.ndim > 0), arrays[0] if arrays else np.zeros(()))
+    return tuple(_beside(model, name, value) for name, value in zip(names, values))
+
+
+def _beside(model: Array, name: str, value: Any) -> Array:
+    """Return the value as a floating array of the namespace of ``model``."""
     xp, device = namespace(model), device_of(model)
-    out = []
-    for value in values:
-        if not array_api_compat.is_array_api_obj(value):
-            plain = np.asarray(value, dtype=np.float64).tolist()
-            value = xp.asarray(plain, dtype=xp.float64, device=device)
-        elif namespace(value) != xp:
-            raise ValueError(
-                f"arrays of one library are needed, got {type(model).__name__} and "
-                f"{type(value).__module__}.{type(value).__name__}"
-            )
-        elif not xp.isdtype(value.dtype, "real floating"):
-            value = xp.astype(value, xp.float64)
-        out.append(value)
-    return tuple(out)
+    if not _stands_beside(model, value):
+        value = plain_number(value)
+    if not array_api_compat.is_array_api_obj(value):
+        numbers = _listed(name, value)
+        return xp.asarray(numbers, dtype=xp.float64, device=device)
+    if namespace(value) != xp:
+        raise ValueError(
+            f"arrays of one library are needed, got {type(model).__name__} and "
+            f"{type(value).__module__}.{type(value).__name__}"
+        )
+    if type(value) is not np.ndarray and isinstance(value, np.ndarray):
+        value = np.asarray(value)  # a matrix multiplies in another way
+    return value if xp.isdtype(value.dtype, "real floating") else xp.astype(value, xp.float64)
+
+
+def _stands_beside(model: Array, value: Any) -> bool:
+    """Say whether the value is an array of the library and on the device of ``model``."""
+    if not array_api_compat.is_array_api_obj(value):
+        return False
+    return bool(namespace(value) == namespace(model)) and device_of(value) == device_of(model)
+
+
+def _listed(name: str, value: Any) -> Any:
+    """Return a number or a sequence as Python's numbers."""
+    try:
+        return np.asarray(value, dtype=np.float64).tolist()
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must hold real numbers, got {value!r:.60}") from None
 
 
 def check_same_place(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
@@ -107,17 +179,24 @@ def check_scalar(
     name: str, value: Any, low: float, high: float, *, finite: bool = False, open_low: bool = False
 ) -> None:
     """Raise ValueError unless the number ``value`` lies in [low, high] (or (low, high])."""
-    try:
-        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if math.isnan(number) and not isinstance(value, float):
+    value = plain_number(value)
+    if type(value) not in (int, float):
         raise ValueError(f"{name} must be a number, got {value!r}")
+    number = _as_float(value)
     inside = low < number <= high if open_low else low <= number <= high
     if not inside or (finite and math.isinf(number)):
         left = "(" if open_low or math.isinf(low) else "["
         right = ")" if finite and math.isinf(high) else "]"
-        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}")
+        told = repr(value) if abs(number) < 1e300 or type(value) is float else f"{number:g}"
+        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {told}")
+
+
+def _as_float(value: float) -> float:
+    """Return the number as a float; an integer of 400 digits is beyond them all."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value > 0 or -1)
 
 
 def check_elementwise(name: str, values: Array, low: float, high: float) -> None:

@@ -121,7 +121,7 @@ def certifying_budget(
         raise ValueError(f"no budget for rule {rule_name!r}; known are {', '.join(FAMILIES)}")
     rows, _ = _open(q, validate)
     xp = rows.xp
-    _, wanted = coerce(rows.q, wanted)
+    _, wanted = coerce(rows.q, wanted, names=("q", "wanted"))
     if validate:
         check_elementwise("wanted", wanted, 0.0, math.inf)
     wanted = xp.astype(wanted, xp.float64)
@@ -155,7 +155,7 @@ def _largest(xp: Any, allowed: Callable[[Array], Array], zero: Array) -> Array:
 
 def _open(q: Array, validate: bool) -> tuple[Rows, Callable[[Extent], Certificate]]:
     """Validate the rows, flatten the batch, and return the way back for results."""
-    (q,) = coerce(q)
+    (q,) = coerce(q, names=("q",))
     if validate:
         check_distribution("q", q)
     xp, dtype, batch, width = namespace(q), q.dtype, tuple(q.shape[:-1]), q.shape[-1]

@@ -28,7 +28,6 @@ import numpy as np
 
 from theory.arrays import (
     Array,
-    coerce,
     device_of,
     namespace,
     quiet,
@@ -147,7 +146,7 @@ class _Search(NamedTuple):
         """Return bits, (subset, between) indices, and mass and worth of every head subset."""
         xp, cap, q = namespace(self.q), self.cap[:, : self.heads], self.q[:, : self.heads]
         bits, subset, between = subsets(self.heads)
-        _, bits = coerce(self.q, bits.tolist())
+        bits = xp.asarray(bits.tolist(), dtype=xp.float64, device=device_of(q))
         subset, between = (
             xp.asarray(index.tolist(), dtype=xp.int64, device=device_of(q))
             for index in (subset, between)

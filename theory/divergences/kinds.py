@@ -251,7 +251,7 @@ def resolve_divergence(kind: str | Divergence) -> Divergence:
     """
     if isinstance(kind, Divergence):
         return kind
-    name = SHORT_NAMES.get(kind, kind)
+    name = SHORT_NAMES.get(kind, kind) if isinstance(kind, str) else None
     if name in DIVERGENCES:
         return DIVERGENCES[name]
     match = re.fullmatch(r"power:(.+)", str(kind))
@@ -305,7 +305,7 @@ def several_divergences(
     Parameters and errors are those of :func:`divergence`.
     """
     chosen = [resolve_divergence(kind) for kind in kinds]
-    h, q = coerce(h, q)
+    h, q = coerce(h, q, names=("h", "q"))
     if validate:
         check_same_place(("h", "q"), (h, q))
         check_distribution("h", h)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from theory.arrays import UNIT, Array, is_lazy, namespace, quiet, search_rows, take_rows
 from theory.divergences.summand import Divergence, price_of
 from theory.frontier.bracket import Bracket, descend
-from theory.law import OneStep
+from theory.law import OneStep, as_probability
 from theory.pair import Pair, RatioOrder, running_sums, suffix_sums
 
 
@@ -161,7 +161,8 @@ class ClippedFamily:
         above, below = self.factors(mass[:, None])
         p, lifted = self.order.p, self.order.lifted
         share = 1.0 - mass / xp.where(self.outside > 0, self.outside, 1.0)
-        return OneStep(1.0 - mass, clipped(p, lifted, above, below, share[:, None]))
+        output = clipped(p, lifted, above, below, share[:, None])
+        return OneStep(as_probability(xp, 1.0 - mass), output)
 
     def factors(self, mass: Array) -> tuple[Array, Array]:
         """Return a and b, in units of UNIT, at each rejected mass of ``mass [R, J]``."""

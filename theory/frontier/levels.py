@@ -16,19 +16,27 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self
 
+import array_api_compat
 import numpy as np
 
-from theory.arrays import Array, check_elementwise, coerce, to_numpy
+from theory.arrays import (
+    Array,
+    check_elementwise,
+    coerce,
+    plain_number,
+    refuse_unfit,
+    to_numpy,
+)
 from theory.divergences.kinds import Divergence, resolve_divergence
 from theory.frontier.clipped import ClippedFamily, clipped_law
-from theory.law import OneStep
+from theory.law import OneStep, as_probability
 from theory.pair import Pair
 
 
 def _levels(pair: Pair, level: Array, validate: bool) -> Array:
     """Bring a level of shape [...] or () to ``[R]``."""
     xp = pair.xp
-    _, level = coerce(pair.q, level)
+    _, level = coerce(pair.q, level, names=("q", "level"))
     if validate:
         check_elementwise("level", level, 0.0, math.inf)
     return xp.reshape(xp.broadcast_to(xp.astype(level, xp.float64), pair.batch), (-1,))
@@ -78,7 +86,8 @@ def frontier_acceptance(
     kind = resolve_divergence(divergence)
     pair = Pair.prepare(p, q, validate=validate)
     family = ClippedFamily.of(pair, kind)
-    return pair.restore(1.0 - family.solve(_levels(pair, level, validate)))
+    mass = family.solve(_levels(pair, level, validate))
+    return pair.restore(as_probability(pair.xp, 1.0 - mass))
 
 
 # Multipliers of the corpus frontier. A factor 1.09 apart, so the tangents at two neighbours lie
@@ -116,6 +125,8 @@ class CorpusFrontier:
         ValueError
             Where the three are not of the same positions, or not of these multipliers.
         """
+        for name, values in arrays._asdict().items():
+            refuse_unfit(name, values)
         positions = len(arrays.ends)
         wanted = [(positions, len(MULTIPLIERS))] * 2 + [(positions, 2)]
         shapes = [tuple(np.shape(values)) for values in arrays]
@@ -133,7 +144,8 @@ class CorpusFrontier:
         mass = _mass_at_slopes(family, MULTIPLIERS)
         unreachable = family.outside if math.isinf(self.kind.recession) else 0.0 * family.outside
         ends = pair.xp.stack([1.0 - family.total, 1.0 - unreachable], axis=-1)
-        results = (1.0 - mass, family.at(mass).spent, ends)
+        accepted, ends = (as_probability(pair.xp, values) for values in (1.0 - mass, ends))
+        results = (accepted, family.at(mass).spent, ends)
         self._parts.append(CorpusArrays(*map(to_numpy, results)))
 
     @property
@@ -171,7 +183,8 @@ class CorpusFrontier:
 
     def acceptance(self, level: float) -> float:
         """Return the best mean acceptance at a mean divergence ``level`` ≥ 0 in nats."""
-        if not level >= 0:
+        level = plain_number(level)
+        if type(level) not in (int, float) or not level >= 0:
             raise ValueError(f"level must be at least 0, got {level!r}")
         if math.isinf(level):
             return 1.0
@@ -189,6 +202,9 @@ class CorpusFrontier:
         value at t is A_t(μ) + (realised_t − D_t(μ))/μ at the best multiplier, shifted by the
         interpolation of :meth:`acceptance`; its spread gives the standard error of the bound.
         """
+        refuse_unfit("realised", realised)
+        if array_api_compat.is_array_api_obj(realised):
+            realised = to_numpy(realised)
         realised = np.asarray(realised, dtype=np.float64)
         if realised.shape != (self.positions,):
             raise ValueError(

@@ -21,11 +21,13 @@ import numpy as np
 from theory.arrays import (
     SUM_TOLERANCE,
     Array,
+    check_distribution,
     check_elementwise,
     coerce,
     device_of,
     dtype_name,
     namespace,
+    plain_number,
     quiet,
 )
 from theory.divergences.kinds import DIVERGENCES, Divergence, resolve_divergence
@@ -104,10 +106,22 @@ def second_order_gamma(q: Array, budget: Array, *, validate: bool = True) -> Gam
 
 
 def candidate_target(q: Array, n: int, gamma: Array) -> Array:
-    """Return the target h of candidate n: h_n = γ, h_i = q_i(1−γ)/(1−q_n), for one row q [V]."""
-    q, gamma = coerce(q, gamma)
-    xp = namespace(q)
-    if isinstance(n, bool) or int(n) != n or not 0 <= n < q.shape[-1]:
+    r"""Return the target h of candidate n: h_n = γ, h_i = q_i(1−γ)/(1−q_n), for one row q [V].
+
+    Raises
+    ------
+    ValueError
+        For q that is not one distribution, n that is no token of it, and γ that is not one number
+        in [0, 1].
+    """
+    q, gamma = coerce(q, gamma, names=("q", "gamma"))
+    xp, n = namespace(q), plain_number(n)
+    if q.ndim != 1:
+        raise ValueError(f"q must be one row [V], got shape {tuple(q.shape)}")
+    check_distribution("q", q)
+    if gamma.ndim != 0:
+        raise ValueError(f"gamma must be one number, got shape {tuple(gamma.shape)}")
+    if type(n) is not int or not 0 <= n < q.shape[-1]:
         raise ValueError(f"n is {n!r}, not a token index in [0, {q.shape[-1] - 1}]")
     check_elementwise("gamma", gamma, 0.0, 1.0)
     at_n = xp.arange(q.shape[-1], device=device_of(q)) == n
@@ -123,7 +137,7 @@ def _elementwise(
     q: Array, budget: Array, compute: Callable[..., tuple[Array, Array]], validate: bool
 ) -> Gamma:
     """Validate, widen to float64, run ``compute`` block by block and restore shape and dtype."""
-    q, budget = coerce(q, budget)
+    q, budget = coerce(q, budget, names=("q", "budget"))
     xp, dtype = namespace(q, budget), q.dtype
     if validate:
         check_elementwise("q", q, 0.0, 1.0 + SUM_TOLERANCE.get(dtype_name(q), 0.0))

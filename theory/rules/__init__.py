@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from theory.rules.accept_set import ACCEPT_SET_RULES
-from theory.rules.base import AcceptSetRule, Rule, TargetRule
+from theory.rules.base import AcceptSetRule, Rule, TargetRule, plain_parameter
 from theory.rules.candidate import CANDIDATE_RULES, CandidateRule, TargetOnlyRule
 from theory.rules.registry import Registry
 from theory.rules.target import TARGET_RULES
@@ -59,6 +59,8 @@ def make_rule(name: str, **parameters: Any) -> Rule:
         For an unknown rule or parameter (with the nearest known name), a missing parameter, or a
         value outside its range.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"a rule is named by a text such as 'cactus', got {name!r}")
     if name not in RULES:
         raise ValueError(f"unknown rule {name!r}{_hint(name, list(RULES))}")
     signature = inspect.signature(RULES[name])
@@ -75,7 +77,7 @@ def make_rule(name: str, **parameters: Any) -> Rule:
     ]
     if missing:
         raise ValueError(f"rule {name!r} needs the parameter {missing[0]!r}")
-    return RULES[name](**parameters)
+    return RULES[name](**{n: plain_parameter(value) for n, value in parameters.items()})
 
 
 def _hint(word: str, known: list[str]) -> str:

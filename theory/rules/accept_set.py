@@ -7,23 +7,27 @@ from dataclasses import dataclass
 
 from theory.arrays import Array, check_scalar, normalised_or
 from theory.pair import Pair
-from theory.rules.base import AcceptSetRule, verifier_mode
+from theory.rules.base import AcceptSetRule, plain_parameter, verifier_mode
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+def _choice(recover_by: str, recovery: str | None, choices: tuple[str, ...]) -> str:
+    """Return the way to recover that either name of the parameter gives."""
+    name, value = ("recover_by", recover_by) if recovery is None else ("recovery", recovery)
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return value
 
 
-def _check_count(name: str, value: int) -> None:
+def _count(name: str, value: int) -> int:
     check_scalar(name, value, 1, math.inf, finite=True)
     if int(value) != value:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(value)
 
 
 def _freeze(rule: AcceptSetRule, **values: object) -> None:
     for name, value in values.items():
-        object.__setattr__(rule, name, value)
+        object.__setattr__(rule, name, plain_parameter(value))
 
 
 @dataclass(frozen=True, init=False)
@@ -31,7 +35,8 @@ class Typical(AcceptSetRule):
     """Accept iff q_n > min(ε, α·e^{−H(q)}) (typical acceptance, Medusa 2401.10774).
 
     H is the exact entropy, 0·log 0 = 0: a logarithm of q + 1e−5 would bias large vocabularies.
-    Recovery is the verifier's mode (``argmax``) or a sample of q (``verifier``).
+    ``recover_by`` is the verifier's mode (``argmax``) or a sample of q (``verifier``); ``recovery``
+    is another name of it, where a rule is made.
     """
 
     epsilon: float
@@ -40,12 +45,19 @@ class Typical(AcceptSetRule):
     name = "typical"
     parameter = "epsilon"
 
-    # Written out because the option ``recovery`` shares its name with a method.
-    def __init__(self, epsilon: float = 0.09, alpha: float = 0.3, recovery: str = "argmax") -> None:
+    # Written out because a field ``recovery`` would hide the method.
+    def __init__(
+        self,
+        epsilon: float = 0.09,
+        alpha: float = 0.3,
+        recover_by: str = "argmax",
+        *,
+        recovery: str | None = None,
+    ) -> None:
         check_scalar("epsilon", epsilon, 0.0, 1.0)
         check_scalar("alpha", alpha, 0.0, math.inf)
-        _check_choice("recovery", recovery, ("argmax", "verifier"))
-        _freeze(self, epsilon=epsilon, alpha=alpha, recover_by=recovery)
+        chosen = _choice(recover_by, recovery, ("argmax", "verifier"))
+        _freeze(self, epsilon=epsilon, alpha=alpha, recover_by=chosen)
 
     def threshold(self, pair: Pair) -> Array:
         """Return min(ε, α·e^{−H(q)}) per row."""
@@ -63,7 +75,8 @@ class Typical(AcceptSetRule):
 class TopK(AcceptSetRule):
     """Accept iff q_n is at least the k-th largest of q and q_n > 0; ties are accepted.
 
-    Recovery is norm(q·1[K]) (``verifier``) or norm((1[K] − p)₊) (``indicator``), K the set.
+    ``recover_by`` is norm(q·1[K]) (``verifier``) or norm((1[K] − p)₊) (``indicator``), K the set;
+    ``recovery`` is another name of it, where a rule is made.
     """
 
     k: int
@@ -71,10 +84,11 @@ class TopK(AcceptSetRule):
     name = "top_k"
     parameter = "k"
 
-    def __init__(self, k: int, recovery: str = "verifier") -> None:
-        _check_count("k", k)
-        _check_choice("recovery", recovery, ("verifier", "indicator"))
-        _freeze(self, k=int(k), recover_by=recovery)
+    def __init__(
+        self, k: int, recover_by: str = "verifier", *, recovery: str | None = None
+    ) -> None:
+        chosen = _choice(recover_by, recovery, ("verifier", "indicator"))
+        _freeze(self, k=_count("k", k), recover_by=chosen)
 
     def accepted(self, pair: Pair) -> Array:
         return (pair.q > 0) & (pair.q >= pair.verifier_rank_value(self.k)[:, None])
@@ -100,13 +114,14 @@ class TopNDelta(AcceptSetRule):
     parameter = "delta"
 
     def __post_init__(self) -> None:
-        _check_count("n", self.n)
+        super().__post_init__()
+        _freeze(self, n=_count("n", self.n))
         check_scalar("delta", self.delta, 0.0, 1.0)
 
     def accepted(self, pair: Pair) -> Array:
         q = pair.q
         near = q >= pair.verifier_max[:, None] - self.delta
-        return near & (q > 0) & (q >= pair.verifier_rank_value(int(self.n))[:, None])
+        return near & (q > 0) & (q >= pair.verifier_rank_value(self.n)[:, None])
 
     def fallback(self, pair: Pair) -> Array:
         return verifier_mode(pair)

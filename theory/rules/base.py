@@ -9,13 +9,26 @@ is sampled when n is rejected. Its exact one-step law is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import array_api_compat
+import numpy as np
 
-from theory.arrays import Array, device_of, normalised_or, one_hot, quotient, take_rows
-from theory.law import OneStep, enumerated_law
+from theory.arrays import (
+    Array,
+    device_of,
+    namespace,
+    normalised_or,
+    one_hot,
+    plain_number,
+    quotient,
+    refuse_unfit,
+    take_rows,
+    to_numpy,
+)
+from theory.divergences.kinds import Divergence, resolve_divergence
+from theory.law import OneStep, as_probability, enumerated_law
 from theory.pair import Pair
 
 
@@ -34,6 +47,25 @@ class Rule(ABC):
     needs_order: ClassVar[bool] = False  # whether ``law`` uses the rows sorted by p/q
     reads_raw: ClassVar[bool] = False  # whether p and q before temperature and filters are read
     keeps_strict: ClassVar[bool] = False  # whether b_n ≥ min(1, q_n/p_n) for every candidate
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Rule.__repr__  # type: ignore[method-assign]  # not that of a dataclass
+
+    def __post_init__(self) -> None:
+        """Keep every number as Python's own, which goes beside rows of every library."""
+        for name, value in self.parameters.items():
+            object.__setattr__(self, name, plain_parameter(value))
+
+    def __repr__(self) -> str:
+        given = (f"{name}={_literal(value)}" for name, value in self.parameters.items())
+        return f"{type(self).__qualname__}({', '.join(given)})"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name: ``make_rule(rule.name, **rule.parameters)`` is the rule again."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
 
     @abstractmethod
     def accept(self, pair: Pair) -> Array:
@@ -117,10 +149,34 @@ class Rule(ABC):
         return pair.expand(self.law(pair).output)
 
 
+def plain_parameter(value: Any) -> Any:
+    """Return a parameter as a rule keeps it: Python's numbers, divergences by their names."""
+    if isinstance(value, Divergence) and _is_known(value):
+        return value.name
+    return plain_number(value)
+
+
+def _is_known(kind: Divergence) -> bool:
+    try:
+        return resolve_divergence(kind.name) == kind
+    except ValueError:
+        return False
+
+
+def _literal(value: Any) -> str:
+    """Return the text that Python reads as this value, infinities included."""
+    endless = isinstance(value, float) and not np.isfinite(value)
+    return f"float({str(value)!r})" if endless else repr(value)
+
+
 def _candidates(pair: Pair, n: Array | int) -> Array:
     """Validate candidate indices and bring them to ``[R]``."""
     xp = pair.xp
     device = device_of(pair.q)
+    refuse_unfit("n", n)
+    n = plain_number(n)
+    if array_api_compat.is_array_api_obj(n) and namespace(n) != xp:
+        n = to_numpy(n).tolist()
     if not array_api_compat.is_array_api_obj(n):
         n = xp.asarray(n, device=device)
     index: Any = n
@@ -173,7 +229,8 @@ class TargetRule(Rule):
 
     def law(self, pair: Pair) -> OneStep:
         target = self.target(pair)
-        return OneStep(pair.xp.sum(pair.xp.minimum(pair.p, target), axis=-1), target)
+        accepted = pair.xp.sum(pair.xp.minimum(pair.p, target), axis=-1)
+        return OneStep(as_probability(pair.xp, accepted), target)
 
 
 @dataclass(frozen=True)
@@ -203,7 +260,8 @@ class AcceptSetRule(Rule):
         xp, member = pair.xp, self.accepted(pair)
         kept = xp.where(member, pair.p, 0.0)
         rejected = xp.sum(xp.where(member, 0.0, pair.p), axis=-1, keepdims=True)
-        return OneStep(xp.sum(kept, axis=-1), kept + rejected * self.fallback(pair))
+        acceptance = as_probability(xp, xp.sum(kept, axis=-1))
+        return OneStep(acceptance, kept + rejected * self.fallback(pair))
 
 
 def verifier_mode(pair: Pair) -> Array:

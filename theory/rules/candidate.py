@@ -95,6 +95,7 @@ class Cactus(CandidateRule):
     parameter = "delta"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("delta", self.delta, 0.0, math.inf)
 
     def gamma(self, q: Array) -> Gamma:
@@ -118,6 +119,7 @@ class CactusExact(CandidateRule):
     parameter = "delta"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("delta", self.delta, 0.0, math.inf)
         resolve_divergence(self.divergence)
 
@@ -169,6 +171,7 @@ class CactusTargetOnly(TargetOnlyRule):
     parameter = "delta"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("delta", self.delta, 0.0, math.inf)
         if not isinstance(self.exact, bool):
             raise ValueError(f"exact must be True or False, got {self.exact!r}")
@@ -191,6 +194,7 @@ class TargetOnly(TargetOnlyRule):
     parameter = "threshold_acc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("threshold_single", self.threshold_single, 0.0, 1.0, open_low=True)
         check_scalar("threshold_acc", self.threshold_acc, 0.0, 1.0, open_low=True)
 

@@ -45,6 +45,7 @@ class Lenience(TargetRule):
     parameter = "l"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("l", self.l, 0.0, 1.0, open_low=True)
 
     def target(self, pair: Pair) -> Array:
@@ -63,6 +64,7 @@ class Interpolation(TargetRule):
     parameter = "alpha"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("alpha", self.alpha, 0.0, 1.0)
 
     def target(self, pair: Pair) -> Array:
@@ -82,6 +84,7 @@ class Ears(TargetRule):
     parameter = "tau"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("tau", self.tau, 0.0, 1.0)
 
     def target(self, pair: Pair) -> Array:
@@ -101,6 +104,7 @@ class _ClippedRule(TargetRule):
     _on_support = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("level", self.level, 0.0, math.inf)
 
     def _kind(self) -> Divergence:
@@ -179,6 +183,7 @@ class CascadeChow(_Switch):
     reads_raw = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("alpha", self.alpha, 0.0, 1.0)
 
     def trusts(self, pair: Pair) -> Array:
@@ -195,6 +200,7 @@ class CascadeDiff(_Switch):
     reads_raw = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("alpha", self.alpha, -1.0, 1.0)
 
     def trusts(self, pair: Pair) -> Array:
@@ -211,6 +217,7 @@ class CascadeOpt(_Switch):
     reads_raw = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("alpha", self.alpha, -math.inf, math.inf)
 
     def trusts(self, pair: Pair) -> Array:
@@ -229,6 +236,7 @@ class _TokenCascade(TargetRule):
     reads_raw = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("alpha", self.alpha, *self._range())
 
     @staticmethod
@@ -292,6 +300,7 @@ class Fuzzy(_Switch):
     parameter = "threshold"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_scalar("threshold", self.threshold, -math.inf, math.inf)
         resolve_divergence(self.divergence)
 

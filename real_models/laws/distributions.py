@@ -7,11 +7,14 @@ filters. Both follow if there is a single way from logits to probabilities, and 
     x ← logits cast once to float64 (float32 on request)
     x ← x / T          temperature; T = 0 is the one-hot at the argmax, lowest index on ties
     x ← −∞ where x is below the k-th largest value (ties at that value are kept)
-    x ← −∞ outside the smallest set of likeliest tokens with mass ≥ top_p
+    x ← −∞ outside the smallest set of likeliest tokens with mass ≥ top_p (of equal tokens at its
+        edge those of higher index are kept)
     probabilities = softmax(x)
 
-The three steps are transformers' own warpers in the order of its sampler, so that a
-distribution computed here is the one `generate` draws from.
+The three steps are those of transformers' warpers in the order of its sampler, so that a
+distribution computed here is the one `generate` draws from. Top-p is the project's own
+`sim.pairs.filters.nucleus`: the warper's sort is not stable, and its sums are of single precision
+for logits of single precision.
 """
 
 import math
@@ -22,9 +25,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper
 
 from sim.checks import shortest
+from sim.pairs.filters import nucleus
+from theory.arrays import plain_number, refuse_unfit
 
 __all__ = ["SamplingSettings", "distributions", "native", "sample_tokens"]
 
@@ -168,8 +173,15 @@ def sample_tokens(laws: torch.Tensor, uniforms: Sequence[float]) -> list[int]:
     A token of probability zero is never returned, for u = 0 neither. The cdf is scaled by its
     last value, so that u close to 1 cannot fall behind the end.
 
-    Raises ValueError naming the row whose mass is zero or not a number.
+    Raises ValueError naming the row whose mass is zero or not a number, for a quantile outside
+    [0, 1), and where there is not one for each row.
     """
+    uniforms = [float(uniform) for uniform in uniforms]
+    if laws.ndim != 2 or laws.shape[0] != len(uniforms):
+        raise ValueError(f"{len(laws)} rows need as many uniforms, got {len(uniforms)}")
+    for uniform in uniforms:
+        if not 0.0 <= uniform < 1.0:
+            raise ValueError(f"uniforms must lie in [0, 1), got {uniform}")
     cdf = laws.double().cumsum(-1)
     unusable = ~((cdf[:, -1] > 0) & cdf[:, -1].isfinite())
     if bool(unusable.any()):
@@ -220,7 +232,8 @@ def _filtered(scores: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
         scores = TopKLogitsWarper(settings.top_k)(None, scores)
     # At 1 transformers leaves the filter out too: it would cut tokens whose mass underflows.
     if settings.top_p is not None and settings.top_p < 1.0:
-        scores = TopPLogitsWarper(settings.top_p)(None, scores)
+        kept = nucleus(scores.softmax(dim=-1), settings.top_p)
+        scores = scores.masked_fill(~kept, -math.inf)
     return scores
 
 
@@ -260,6 +273,7 @@ def _highest(rows: torch.Tensor, batch: torch.Size, start: int, name: str) -> to
 def _real_tensor(logits: torch.Tensor, name: str) -> torch.Tensor:
     """The logits as a real tensor with a non-empty last axis; numpy arrays are copied in."""
     if isinstance(logits, np.ndarray):
+        refuse_unfit(name, logits)
         logits = torch.tensor(logits)
     if not isinstance(logits, torch.Tensor) or logits.is_complex() or logits.dtype == torch.bool:
         raise TypeError(f"{name} must be a real torch tensor [..., V], got {type(logits).__name__}")
@@ -270,14 +284,18 @@ def _real_tensor(logits: torch.Tensor, name: str) -> torch.Tensor:
 
 def _real(name: str, value: float) -> float:
     """The value as a float, or a ValueError naming the parameter."""
+    number = plain_number(value)
+    if type(number) not in (int, float):
+        raise ValueError(f"{name} must be a real number, got {value!r}")
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a real number, got {value!r}") from None
+        return float(number)
+    except OverflowError:
+        raise ValueError(f"{name} must be a real number, got one beyond float64") from None
 
 
 def _positive_integer(name: str, value: int) -> int:
     """The value as an integer ≥ 1, or a ValueError naming the parameter."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    number = plain_number(value)
+    if type(number) is not int or number < 1:
         raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")
-    return int(value)
+    return number

@@ -1,7 +1,8 @@
 """Families of synthetic draft/verifier rows: a draft p and a verifier q per row.
 
 A family is a frozen dataclass of hyper-parameters; `sample` draws a batch of rows from it. Every
-row is a float64 distribution that sums to 1 within 1e-12 and holds no NaN, whatever the parameters.
+row is a float64 distribution that sums to 1 within 1e-12 and holds no NaN, for every parameter that
+is accepted: where logits leave the range of float64 they are shifted first, which softmax ignores.
 Draws use only the generator that is handed in: `generators` spawns one for each batch of a sweep,
 so that a batch holds the same rows whichever process computes it.
 """
@@ -29,6 +30,9 @@ __all__ = [
     "generators",
     "make_family",
 ]
+
+
+_LEAST = 1e-300  # a smaller concentration has logarithms beyond float64
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Family:
         """
         require_count("rows", rows, 0)
         self.check_vocab(vocab)
-        return self._draw(rows, vocab, rng)
+        return self._draw(int(rows), int(vocab), rng)
 
     def _draw(self, rows: int, vocab: int, rng: np.random.Generator) -> PairBatch:
         raise NotImplementedError
@@ -87,6 +91,7 @@ class Dirichlet(Family):
 
     def __post_init__(self) -> None:
         require_between("concentration", self.concentration, 0, np.inf, open_low=True)
+        require_between("concentration", self.concentration, _LEAST, np.inf)
         require_between("shared", self.shared, 0, 1)
 
     def _draw(self, rows: int, vocab: int, rng: np.random.Generator) -> PairBatch:
@@ -113,9 +118,9 @@ class Zipf(Family):
         require_between("noise", self.noise, 0, np.inf)
 
     def _draw(self, rows: int, vocab: int, rng: np.random.Generator) -> PairBatch:
-        logits = _shuffled(-self.exponent * np.log(np.arange(1.0, vocab + 1)), rows, rng)
-        draft = logits + self.noise * rng.standard_normal((rows, vocab))
-        return PairBatch(softmax(draft), softmax(logits))
+        ranks = (self.exponent, _shuffled(-np.log(np.arange(1.0, vocab + 1)), rows, rng))
+        noise = (self.noise, rng.standard_normal((rows, vocab)))
+        return PairBatch(softmax(_combined(ranks, noise)), softmax(_combined(ranks)))
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ class Filtered(Family):
     def _draw(self, rows: int, vocab: int, rng: np.random.Generator) -> PairBatch:
         draft, verifier = _gaussian_logits(self.scale, self.correlation, rows, vocab, rng)
         p, q = (
-            filter_probabilities(softmax(logits / self.temperature), self.top_k, self.top_p)
+            filter_probabilities(softmax(_cooled(logits, self.temperature)), self.top_k, self.top_p)
             for logits in (draft, verifier)
         )
         return PairBatch(p, q, softmax(draft), softmax(verifier))
@@ -248,8 +253,8 @@ def make_family(name: str, **parameters: Any) -> Family:
     Raises ValueError for an unknown family or parameter (with the nearest known name) and for a
     value out of range.
     """
-    if name not in FAMILIES:
-        raise unknown_name("family", name, FAMILIES)
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise unknown_name("family", str(name), FAMILIES)
     known = {field.name: field.type for field in fields(FAMILIES[name])}
     for parameter in parameters:
         if parameter not in known:
@@ -274,11 +279,33 @@ def _gaussian_logits(
     verifier = rng.standard_normal((rows, vocab))
     other = rng.standard_normal((rows, vocab))
     draft = correlation * verifier + np.sqrt((1 - correlation) * (1 + correlation)) * other
-    return scale * draft, scale * verifier
+    return _combined((scale, draft)), _combined((scale, verifier))
+
+
+def _combined(*parts: tuple[float, np.ndarray]) -> np.ndarray:
+    """Σ factor·values as logits [rows, V]; up to a shift of each row where that overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        plain = sum(factor * values for factor, values in parts)
+        if np.all(np.isfinite(plain)):
+            return plain
+        largest = max(factor for factor, _ in parts)
+        small = sum(factor / largest * values for factor, values in parts)
+        return largest * (small - np.max(small, axis=-1, keepdims=True))
+
+
+def _cooled(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Logits at a temperature; up to a shift of each row where that overflows."""
+    with np.errstate(over="ignore"):
+        plain = logits / temperature
+        if np.all(np.isfinite(plain)):
+            return plain
+        return (logits - np.max(logits, axis=-1, keepdims=True)) / temperature
 
 
 def _log_gamma(shape: float, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
     """Logarithms of Gamma(shape) variables; −∞ at shape 0. Gamma(c) is Gamma(c+1)·U^(1/c)."""
     if shape == 0:
         return np.full(size, -np.inf)
-    return np.log(rng.standard_gamma(shape + 1, size)) - rng.standard_exponential(size) / shape
+    scale = rng.standard_gamma(shape + 1, size)
+    with np.errstate(over="ignore"):
+        return np.log(scale) - rng.standard_exponential(size) / shape

@@ -91,7 +91,11 @@ def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Ver
     uniforms : [texts, m + 1, 2] in [0, 1), m at least the longest draft: for the test of the draft
     at each place, and for the token drawn there. Which of them are read depends on what happens;
     what each one means does not.
+
+    Raises ValueError for a draft that was not drawn from its row of p: an id outside the
+    vocabulary, or one to which p gives no mass; and for rows that are not one for each draft.
     """
+    _require_drafts(candidates)
     texts = range(len(candidates.tokens))
     step = _PLACES_AT_ONCE.get(candidates.p.device.type)
     open_ = _open_places(rule, candidates, uniforms)
@@ -110,13 +114,39 @@ def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Ver
     return [ended[text] for text in texts]
 
 
+def _require_drafts(candidates: Candidates) -> None:
+    vocabulary, drafts = candidates.q.shape[-1], sum(map(len, candidates.tokens))
+    rows, wanted = (len(candidates.p), len(candidates.q)), (drafts, drafts + len(candidates.tokens))
+    if rows != wanted:
+        raise ValueError(f"the drafts need {wanted} rows of p and q, got {rows}")
+    for text, drafted in enumerate(candidates.tokens):
+        for place, token in enumerate(drafted):
+            if not 0 <= token < vocabulary:
+                raise ValueError(
+                    f"text {text} drafts {token} at place {place}, not a token index in "
+                    f"[0, {vocabulary - 1}]"
+                )
+
+
+def _require_mass(candidates: Candidates, places: list[Place], mass: Any) -> None:
+    """Raise ValueError for a token without mass: u·p < q would accept what the rule never does."""
+    if bool((mass > 0).all()):
+        return
+    at = [drawn > 0 for drawn in mass.tolist()].index(False)
+    (text, place), token = places[at], candidates.drafted_at(places)[at]
+    raise ValueError(f"text {text}: p gives no mass to the token {token} drafted at place {place}")
+
+
 def _open_places(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[list[int]]:
     """The places of each text that only the rule can decide."""
     lengths = [len(drafted) for drafted in candidates.tokens]
     places = [(text, place) for text, count in enumerate(lengths) for place in range(count)]
-    if not places or not rule.keeps_strict:
-        return [list(range(count)) for count in lengths]
+    if not places:
+        return [[] for _ in lengths]
     p, q = candidates.probabilities(places)
+    _require_mass(candidates, places, p)
+    if not rule.keeps_strict:
+        return [list(range(count)) for count in lengths]
     kept = _beside(_at(uniforms, places, 0), p) * p < q
     open_: list[list[int]] = [[] for _ in lengths]
     for (text, place), settled in zip(places, kept.tolist()):
@@ -167,11 +197,12 @@ def _at(uniforms: np.ndarray, places: Sequence[Place], purpose: int) -> list[flo
 
 
 def _beside(values: list[Any], rows: Any) -> Any:
-    """Numbers as an array of the kind of the rows, in double precision or as integers."""
-    if isinstance(rows, np.ndarray):
-        return np.array(values)
-    array = torch.tensor(values, device=rows.device)
-    return array.double() if array.is_floating_point() else array
+    """Numbers as an array of the kind of the rows, in double precision or as integers.
+
+    Never by way of single precision, in which a uniform just below 1 is 1.
+    """
+    array = np.array(values)  # Python's numbers: float64 or int64
+    return array if isinstance(rows, np.ndarray) else torch.as_tensor(array, device=rows.device)
 
 
 def _take(rows: Any, index: list[int]) -> Any:

@@ -17,6 +17,7 @@ from real_models.laws.distributions import sample_tokens
 from real_models.laws.settings_laws import Laws
 from real_models.models.cached_model import CachedModel
 from real_models.models.logits import CutMass
+from sim.checks import shorten
 
 __all__ = ["Drafter", "ModelDrafter", "NoDrafter", "PromptLookup", "Proposal", "parse_lookup"]
 
@@ -161,8 +162,8 @@ def parse_lookup(text: str) -> int | None:
         return None
     if not found:
         return 3
-    if not number.isdecimal() or int(number) < 1:
-        raise UserError(f"draft {text!r} is not like 'lookup' or 'lookup:3'")
+    if not number.isdecimal() or len(number) > 9 or int(number) < 1:
+        raise UserError(f"draft {shorten(text)!r} is not like 'lookup' or 'lookup:3'")
     return int(number)
 
 

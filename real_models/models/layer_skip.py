@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from real_models.errors import UserError
 from real_models.models.decoder import layer_list_name, shared_copy
+from sim.checks import shorten
 
 __all__ = ["parse_skip", "skip_layers", "skip_name"]
 
@@ -51,8 +52,8 @@ def parse_skip(text: str) -> tuple[int, ...] | None:
     parts = [part.strip() for part in text[len(_PREFIX) :].split(",")]
     if parts == [""]:
         return ()
-    if not all(part.isdecimal() for part in parts):
-        raise UserError(f"draft {text!r} is not like 'skip:14,16,17'")
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise UserError(f"draft {shorten(text)!r} is not like 'skip:14,16,17'")
     return tuple(int(part) for part in parts)
 
 

@@ -20,6 +20,7 @@ from transformers import (
 
 from real_models.errors import UserError
 from real_models.models.bundled import BUNDLED, bundled_folder
+from sim.checks import shorten
 from sim.jobs.files import sha256_file
 
 __all__ = ["DTYPES", "LoadOptions", "LoadedModel", "load_model", "resolve_device"]
@@ -100,10 +101,10 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise UserError(f"device must be auto, cpu, cuda or cuda:i, got {name!r}")
+        raise UserError(f"device must be auto, cpu, cuda or cuda:i, got {shorten(name)!r}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device {name!r} is not there: {torch.cuda.device_count()} CUDA devices")
     return device
@@ -114,6 +115,8 @@ def _locate(spec: str, role: str) -> tuple[str, dict, str | None]:
     if spec == BUNDLED:
         folder, revision = bundled_folder()
         return str(folder), {"local_files_only": True}, revision
+    if not spec or "\0" in spec:
+        raise UserError(f"{role} {spec!r} names no model")
     path = Path(spec).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():

@@ -24,6 +24,7 @@ from transformers.pytorch_utils import Conv1D
 
 from real_models.errors import UserError
 from real_models.models.decoder import layer_list_name, shared_copy
+from sim.checks import shorten
 
 __all__ = ["WeightRounding", "round_groups", "round_weights"]
 
@@ -68,14 +69,16 @@ class WeightRounding:
         values = {}
         for choice in choices:
             key, _, size = choice.partition("=")
-            if key == "group" and size.isdecimal() and "group" not in values:
+            if key == "group" and size.isdecimal() and len(size) < 10 and "group" not in values:
                 values["group"] = int(size)
             elif choice in ("symmetric", "asymmetric") and "symmetric" not in values:
                 values["symmetric"] = choice == "symmetric"
             else:
-                raise UserError(f"draft {text!r}: {choice!r} is not understood; write {_FORM}")
-        if not bits.isdecimal():
-            raise UserError(f"draft {text!r} is not like {_FORM}")
+                raise UserError(
+                    f"draft {shorten(text)!r}: {shorten(choice)!r} is not understood; write {_FORM}"
+                )
+        if not (bits.isdecimal() and len(bits) < 10):
+            raise UserError(f"draft {shorten(text)!r} is not like {_FORM}")
         return cls(int(bits), **values)
 
 

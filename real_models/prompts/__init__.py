@@ -52,7 +52,9 @@ def read_prompts(path: Path | str | None = None) -> tuple[list[Prompt], str]:
         lines = data.decode("utf-8-sig").split("\n")  # U+2028 or U+0085 may stand in a text
     except OSError as error:
         raise UserError(f"prompt file {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
+    except ValueError as error:
+        if not isinstance(error, UnicodeDecodeError):  # a path with a null byte
+            raise UserError(f"prompt file {str(path)!r} cannot be read: {error}") from None
         raise UserError(f"prompt file {path} is not UTF-8: byte {error.start}") from None
     prompts: dict[str, Prompt] = {}
     for number, line in enumerate(lines, start=1):

@@ -240,3 +240,38 @@ def test_batches_that_cannot_be_decoded_are_refused(speculate, make_tokenizer, m
         speculate(ids, attention_mask=holes, do_sample=False)
     with pytest.raises(UserError, match="the model has 40 logits and its assistant 30"):
         speculate(assistant_model=make_model(vocab=30))
+
+
+def test_the_returned_object_reports_what_the_loop_knows(speculate):
+    torch.manual_seed(3)
+    found = speculate(
+        IDS.repeat(2, 1), do_sample=True, rule="cactus", rule_parameters={"delta": 0.3},
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    plain = speculate(
+        IDS.repeat(2, 1), do_sample=True, rule="cactus", rule_parameters={"delta": 0.3}
+    )
+    assert torch.equal(found.sequences, plain)
+    for report in found.speculation:
+        assert report.tokens <= report.accepted + report.rounds
+        assert 0 <= report.accepted <= report.drafted
+        assert 0 < report.acceptance <= 1
+        assert report.kl > 0
+        assert report.kl_per_token == report.kl / report.tokens
+
+
+@pytest.mark.parametrize("options", [{"do_sample": True}, {"do_sample": False}], ids=str)
+def test_the_strict_rule_reports_no_divergence(speculate, options):
+    (report,) = speculate(rule="sps", return_dict_in_generate=True, **options).speculation
+    assert report.kl == pytest.approx(0, abs=1e-12)
+    assert report.tokens == 25
+
+
+def test_a_lookup_without_drafts_reports_too(model):
+    (report,) = model.generate(
+        IDS, custom_generate=CUSTOM_GENERATE, trust_remote_code=True, prompt_lookup=2,
+        return_dict_in_generate=True, max_new_tokens=1, do_sample=False,
+    ).speculation  # fmt: skip
+    assert (report.drafted, report.accepted, report.rounds, report.tokens) == (0, 0, 1, 1)
+    assert np.isnan(report.acceptance)

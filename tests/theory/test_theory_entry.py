@@ -240,3 +240,29 @@ def test_a_rule_of_ones_own_with_an_impossible_acceptance_is_told():
 
     with pytest.raises(ValueError, match=r"acceptance by .* must lie in"):
         one_step(Eager(), P, Q)
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400)], ids=["large", "small"])
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [("cactus", "delta"), ("frontier", "level"), ("cascade_opt", "alpha"), ("top_k", "k")],
+)
+def test_a_number_beyond_float64_is_refused_in_one_short_line(name, parameter, number):
+    with pytest.raises(ValueError, match=f"{parameter} must be a number of float64") as told:
+        make_rule(name, **{parameter: number})
+    assert len(str(told.value)) < 100
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: certified_divergence(Q, "cactus"), "rule must come from make_rule"),
+        (lambda: certified_divergence(Q, None), "rule must come from make_rule"),
+        (lambda: certifying_budget(Q, 0.1, ["cactus"]), "no budget for rule"),
+        (lambda: certifying_budget(Q, 0.1, None), "no budget for rule"),
+        (lambda: certifying_budget(Q, np.ma.masked), "wanted is a masked array"),
+    ],
+)
+def test_a_certificate_is_asked_for_by_a_rule(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

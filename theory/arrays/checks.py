@@ -182,21 +182,20 @@ def check_scalar(
     value = plain_number(value)
     if type(value) not in (int, float):
         raise ValueError(f"{name} must be a number, got {value!r}")
-    number = _as_float(value)
+    number = _as_float(name, value)
     inside = low < number <= high if open_low else low <= number <= high
     if not inside or (finite and math.isinf(number)):
         left = "(" if open_low or math.isinf(low) else "["
         right = ")" if finite and math.isinf(high) else "]"
-        told = repr(value) if abs(number) < 1e300 or type(value) is float else f"{number:g}"
-        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {told}")
+        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}")
 
 
-def _as_float(value: float) -> float:
+def _as_float(name: str, value: float) -> float:
     """Return the number as a float; an integer of 400 digits is beyond them all."""
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value > 0 or -1)
+        raise ValueError(f"{name} must be a number of float64, got one beyond its range") from None
 
 
 def check_elementwise(name: str, values: Array, low: float, high: float) -> None:

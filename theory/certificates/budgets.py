@@ -77,6 +77,8 @@ def certified_divergence(
         outputs are not known, or for ``mentored`` with a power divergence of negative order.
     """
     kind = resolve_divergence(divergence)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
     rows, back = _open(q, validate)
     return back(reach_of(rule, rows)(kind))
 
@@ -117,7 +119,7 @@ def certifying_budget(
         As :func:`certified_divergence`; also for a negative or NaN ``wanted`` and for other rules.
     """
     kind = resolve_divergence(divergence)
-    if rule_name not in FAMILIES:
+    if not isinstance(rule_name, str) or rule_name not in FAMILIES:
         raise ValueError(f"no budget for rule {rule_name!r}; known are {', '.join(FAMILIES)}")
     rows, _ = _open(q, validate)
     xp = rows.xp

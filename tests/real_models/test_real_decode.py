@@ -87,7 +87,8 @@ def test_a_lookup_takes_the_place_of_the_draft(decode_in, capsys):
 
 
 def test_one_prompt_by_hand(decode_in, capsys):
-    assert decode_in("--prompt", "w4 w5", "--json", "--no-compare", prompts=False) == 0
+    no_chat = ("--prompt", "w4 w5", "--no-chat", "--json", "--no-compare")
+    assert decode_in(*no_chat, prompts=False) == 0
     plain = json.loads(capsys.readouterr().out)
     assert decode_in("--prompt", "w4 w5", "--chat", "--json", "--no-compare", prompts=False) == 0
     assert [t["id"] for t in plain["texts"]] == ["prompt"]
@@ -117,7 +118,6 @@ def test_threads(decode_in, capsys):
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--temperature", "-1"], "--temperature must be finite"),
         (["--prompt", "w4"], "either --prompt or --prompts"),
-        (["--chat"], "--chat goes with --prompt"),
         (["--rule", "sps", "--delta", "1"], "rule 'sps' has no parameter 'delta': it has none"),
         (["--rule", "cactus_target_only", "--delta", "1", "--exact", "maybe"], "True or False"),
     ],

@@ -4,7 +4,7 @@ import os as _os
 from importlib.util import find_spec as _find_spec
 
 from sim.jobs.progress import announce as _announce
-from theory.interruption import starting_command as _starting_command
+from theory.terminal.interruption import starting_command as _starting_command
 
 for _package in ("torch", "transformers"):
     if _find_spec(_package) is None:

@@ -14,8 +14,8 @@ from sim.jobs.progress import plain_lines
 from sim.pairs.families import Family, make_family
 from sim.tables.grid import Setting, settings
 from theory import RULES
-from theory.interruption import imports_end
-from theory.printing import Output, printing
+from theory.terminal.interruption import imports_end
+from theory.terminal.printing import Output, printing
 
 __all__ = [
     "CALLED",

@@ -57,7 +57,7 @@ def test_imports_point_from_real_models_to_sim_to_theory(name):
 # floor do not know each other. The package itself stands for its `__init__`.
 FLOORS = {
     "theory": "validate | ledger | theory | door | certificates | rules | frontier | optimum law "
-    "| pair | divergences | arrays | interruption printing",
+    "| pair | divergences | arrays | terminal",
     "sim": "sweep calibrate | commandline | report | figures | drawing | tables | rounds | jobs "
     "| pairs | checks extensions",
     "real_models": "record measure calibrate decode distill search_layers transformers_generate "

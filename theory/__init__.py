@@ -9,7 +9,7 @@ alike) and `theory.divergences`; the others may change.
 
 from importlib import metadata as _metadata
 
-import theory.interruption as _interruption  # noqa: F401  # before all that takes time
+import theory.terminal.interruption as _interruption  # noqa: F401  # before all that takes time
 from theory.arrays import to_numpy
 from theory.certificates import Certificate, certified_divergence, certifying_budget
 from theory.divergences import DIVERGENCES, Divergence, divergence, several_divergences

@@ -14,7 +14,7 @@ import theory
 from sim import calibrate, sweep
 from sim.checks import shortest
 from sim.commandline import parse_rules, parse_values
-from theory.printing import Output
+from theory.terminal.printing import Output
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--pairs", "zipf", "--vocab", "16", "--rows", "3", "--rules", "sps", "lenience")
@@ -162,7 +162,7 @@ def test_help_is_printed_in_every_encoding(module, environment, tmp_path):
 def test_json_in_a_poor_encoding_is_the_same_document(tmp_path):
     text = "≤ é 𝄞 \udcff ∑"
     code = (
-        "import json, sys; from theory.printing import escape_unprintable; escape_unprintable();"
+        "import json; from theory.terminal.printing import escape_unprintable as start; start();"
         f"print(json.dumps([{text!r}], ensure_ascii=False))"
     )
     for encoding in ("ascii", "latin-1", "cp1252", "utf-8"):

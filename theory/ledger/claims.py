@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 import theory
-from theory.interruption import imports_end
 from theory.ledger.verdicts import Claim, Outcome, load_claims
-from theory.printing import printing
+from theory.terminal.interruption import imports_end
+from theory.terminal.printing import printing
 
 SEED = 20_260_407
 

@@ -1,0 +1,1 @@
+"""How the commands start and print: no mathematics, but every command needs it."""

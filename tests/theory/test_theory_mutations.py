@@ -118,8 +118,8 @@ NIGHTLY = [
     ("mass, UNIT * kept)", "mass, 0.0)"),
     ("[[max(self.level - lacking, 0.0)]]", "[[self.level]]"),
     ("steep - slopes[:, count:]", "steep + slopes[:, count:]"),
-    ("return OneStep(1.0 - mass, clipped(", "return OneStep(1.0 - 2.0 * mass, clipped("),
-    ("results = (1.0 - mass, family", "results = (1.0 - 2.0 * mass, family"),
+    ("return OneStep(as_probability(xp, 1.0 - mass)", "return OneStep(as_probability(xp, 1.0 - 2.0 * mass)"),
+    ("for values in (1.0 - mass, ends)", "for values in (1.0 - 2.0 * mass, ends)"),
     # rules
     ('resolve_divergence("reverse_kl")', 'resolve_divergence("kl")'),
     ("self.alpha * pair.p + (1.0 - self.alpha) * pair.q", "self.alpha * pair.q + pair.p"),

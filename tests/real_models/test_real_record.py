@@ -75,7 +75,8 @@ def test_texts_that_end_early_are_named(tmp_path, tiny_prompts, make_model, make
     ended = {c.entry.prompt_id: c.positions for c in trace.chunks if c.entry.ended}
     assert trace.positions < 30
     assert all(set(c.next_tokens[:-1]).isdisjoint(range(4, 34)) for c in trace.chunks)
-    first, *rest, last = capsys.readouterr().out.splitlines()
+    form, first, *rest, last = capsys.readouterr().out.splitlines()
+    assert form.startswith("1 of 5 prompts go through the chat template of ")
     assert re.fullmatch(r"Recorded 5 prompts in \d+\.\d s\.", last)
     assert first == f"{out}: 5 of 5 prompts, {trace.positions} positions"
     assert rest == [f"  {name}: the text ended after {n} positions" for name, n in ended.items()]

@@ -118,7 +118,7 @@ NIGHTLY = [
     ("mass, UNIT * kept)", "mass, 0.0)"),
     ("[[max(self.level - lacking, 0.0)]]", "[[self.level]]"),
     ("steep - slopes[:, count:]", "steep + slopes[:, count:]"),
-    ("return OneStep(as_probability(xp, 1.0 - mass)", "return OneStep(as_probability(xp, 1.0 - 2.0 * mass)"),
+    ("OneStep(as_probability(xp, 1.0 - mass)", "OneStep(as_probability(xp, 1.0 - 2.0 * mass)"),
     ("for values in (1.0 - mass, ends)", "for values in (1.0 - 2.0 * mass, ends)"),
     # rules
     ('resolve_divergence("reverse_kl")', 'resolve_divergence("kl")'),

@@ -1,6 +1,7 @@
 """Tiny random models with a tokenizer, without weights from anywhere; a small trace, measured."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ TEMPLATE = "{% for m in messages %}<user> {{ m['content'] }} {% endfor %}<bot>"
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():
     """The models are tiny and tests run side by side: more threads only wait for each other."""
+    # The commands, in processes of their own too, leave the number to the environment.
+    os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
 
 

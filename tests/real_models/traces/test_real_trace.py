@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from real_models.errors import UserError
-from real_models.files import write_whole
 from real_models.traces.format import ChunkEntry, TraceHeader, from_storage, to_storage
 from real_models.traces.reader import open_trace
 from real_models.traces.writer import TraceWriter
+from sim.jobs.files import write_whole
 
 V = 7
 

@@ -137,8 +137,6 @@ def _main(args: argparse.Namespace) -> int:
     prompts, digest = read_prompts(args.prompts)
     prompts, digest = _put(prompts, digest, args.chat)
     rank, world = ranks()
-    if args.out.exists() and not args.out.is_dir():
-        raise UserError(f"--out {args.out} is no folder; name a folder for the trace")
     require_free(args.out, part=rank)
     pair = pair_from(args)
     with owned(args.out, part=rank):

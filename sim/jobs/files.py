@@ -13,6 +13,7 @@ import numpy as np
 __all__ = [
     "json_text",
     "make_folder",
+    "require_no_file",
     "sha256_file",
     "sync_folder",
     "write_json",
@@ -22,11 +23,15 @@ __all__ = [
 
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents; NotADirectoryError names the file that is in the way."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        taken = next(path for path in (folder, *folder.parents) if path.exists())
-        raise NotADirectoryError(f"{taken} is a file; a folder is needed there") from None
+    require_no_file(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def require_no_file(folder: Path) -> None:
+    """Raise NotADirectoryError where a file stands in the place of a folder, or of one above it."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if there.exists() and not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file; a folder is needed there")
 
 
 def sha256_file(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sim.jobs.files import make_folder, write_json
+from sim.jobs.files import make_folder, require_no_file, write_json
 
 __all__ = ["FolderInUse", "owned", "require_free", "withdraw_manifest"]
 
@@ -45,8 +45,10 @@ def owned(folder: Path, part: int = 0) -> Iterator[None]:
 def require_free(folder: Path, part: int = 0) -> None:
     """Raise FolderInUse where another process owns the folder now; nothing is made or kept.
 
-    Before long preparations it tells at once what `owned` would tell after them.
+    Before long preparations it tells at once what `owned` would tell after them; a file in the
+    place of the folder is a NotADirectoryError.
     """
+    require_no_file(folder)
     if _lock(folder, part).is_file():
         _acquired(folder, part).release()
 

@@ -233,7 +233,7 @@ def test_an_unusable_prompt_stops_before_any_is_recorded(command, tmp_path, caps
     assert main([*command, "--contexts", "given", "--resume"]) == 2
     assert open_trace(out).chunks == ()
     long = ["--out", str(tmp_path / "long")]
-    assert main([*command, "--positions", "127", *long]) == 2
+    assert main([*command, "--no-chat", "--positions", "127", *long]) == 2
     assert "129 tokens exceed the models' limit of 128" in capsys.readouterr().err
     assert main([*command, "--prompts", str(prompts), *long]) == 0  # the folder is not taken
 

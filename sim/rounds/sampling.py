@@ -125,8 +125,8 @@ def sample_block(
             f"got draft_tokens {drafts.shape}, p {p.shape}, q {q.shape}"
         )
     drafts = whole_numbers("draft_tokens", drafts)
-    p, q = checked_rows("p", p), checked_rows("q", q)
     require_tokens("draft_tokens", drafts, np.ones(k, dtype=bool), p.shape[1])
+    p, q = checked_rows("p", p), checked_rows("q", q)
     undrafted = p[np.arange(k), drafts] <= 0
     if np.any(undrafted):
         place = int(np.argmax(undrafted))

@@ -34,7 +34,7 @@ from real_models.prompts import DEFAULT_PROMPTS, Prompt, read_prompts
 from sim.commandline import Parser, execute
 from sim.jobs.engine import Frames, run_cells
 from sim.jobs.files import json_text
-from sim.jobs.folder import owned
+from sim.jobs.folder_lock import owned
 from sim.jobs.manifest import versions
 from theory import make_rule
 

@@ -34,7 +34,7 @@ from real_models.traces.reader import Trace
 from sim.commandline import Parser, check_jobs, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
 from sim.jobs.files import json_text, make_folder, write_whole
-from sim.jobs.folder import owned, withdraw_manifest
+from sim.jobs.folder_lock import owned, withdraw_manifest
 from sim.jobs.manifest import make_manifest
 from sim.report.outputs import write_outputs
 from sim.tables.findings import summary_text

@@ -42,7 +42,7 @@ from real_models.traces.format import (
 from real_models.traces.writer import TraceWriter
 from sim.commandline import Parser
 from sim.jobs.files import write_json
-from sim.jobs.folder import owned, require_free, withdraw_manifest
+from sim.jobs.folder_lock import owned, require_free, withdraw_manifest
 from sim.jobs.progress import track
 
 __all__ = ["main", "record", "trace_header"]

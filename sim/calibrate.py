@@ -18,7 +18,7 @@ from sim.checks import require_between, require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
 from sim.jobs.engine import Frames, run_cells
 from sim.jobs.files import write_json, write_whole
-from sim.jobs.folder import owned, withdraw_manifest
+from sim.jobs.folder_lock import owned, withdraw_manifest
 from sim.jobs.manifest import Code, make_manifest
 from sim.pairs.families import FAMILIES
 from sim.report.calibrated import tell

@@ -14,7 +14,7 @@ from sim.checks import require_count
 from sim.commandline import Parser, check_jobs, parse_families, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
 from sim.jobs.files import json_text
-from sim.jobs.folder import owned, withdraw_manifest
+from sim.jobs.folder_lock import owned, withdraw_manifest
 from sim.jobs.manifest import Code, make_manifest
 from sim.pairs.families import FAMILIES
 from sim.report.outputs import write_outputs

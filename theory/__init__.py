@@ -13,7 +13,6 @@ import theory.terminal.interruption as _interruption  # noqa: F401  # before all
 from theory.arrays import to_numpy
 from theory.certificates import Certificate, certified_divergence, certifying_budget
 from theory.divergences import DIVERGENCES, Divergence, divergence, several_divergences
-from theory.door import one_step, one_steps
 from theory.frontier import CorpusFrontier, frontier_acceptance, frontier_step
 from theory.law import OneStep
 from theory.optimum import Gamma, candidate_target, optimal_gamma, second_order_gamma
@@ -27,6 +26,7 @@ from theory.rules import (
     make_rule,
     register,
 )
+from theory.step import one_step, one_steps
 
 __all__ = [
     "DIVERGENCES",

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from real_models.errors import UserError
-from real_models.models.decoder import layer_list_name, shared_copy
+from real_models.models.decoder_layers import layer_list_name, shared_copy
 from sim.checks import shorten
 
 __all__ = ["parse_skip", "skip_layers", "skip_name"]

@@ -40,8 +40,8 @@ def run_cells(
 ) -> Frames:
     """Run `function(*arguments)` for each cell, and return its frames joined in the order of cells.
 
-    Finished cells are kept in `folder`, which the caller owns (see `jobs.folder`), each under a
-    name made of its own, its arguments and `stamp` (the version of the code); with `resume` those
+    Finished cells are kept in `folder`, which the caller owns (see `jobs.folder_lock`), each under
+    a name made of its own, its arguments and `stamp` (the version of the code); with `resume` those
     that are there and whole are read and not run again, without it the folder is emptied first. A
     cell that is there and not whole is told of on standard error, and run again. The backend is
     that of `backend_context`.

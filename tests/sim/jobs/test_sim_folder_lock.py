@@ -9,12 +9,12 @@ import sys
 import pandas as pd
 import pytest
 
-from sim.jobs.folder import FolderInUse, owned, require_free, withdraw_manifest
+from sim.jobs.folder_lock import FolderInUse, owned, require_free, withdraw_manifest
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from sim.jobs.folder import owned
+from sim.jobs.folder_lock import owned
 with owned(Path(sys.argv[1])):
     print("owned", flush=True)
     time.sleep(60)

@@ -23,12 +23,14 @@ from real_models.measuring.headlines import headlines, sentences
 from real_models.measuring.parts import Part, Resources, make_parts, measure_part, trace_digest
 from real_models.measuring.tables import Results
 from real_models.models.loading import resolve_device
+from real_models.models.logits import told_cut
 from real_models.options.recording import (
     CODE,
     DEFAULT_SETTINGS,
     open_recording,
     parse_bytes,
     parse_samplings,
+    recorded_cut,
 )
 from real_models.traces.reader import Trace
 from sim.commandline import Parser, check_jobs, parse_settings, run_command
@@ -196,6 +198,7 @@ def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[s
         "prompts": len(trace.chunks),
         "prompts_asked_for": trace.header.prompts,
         "positions": trace.positions,
+        "cut": recorded_cut([chunk.entry for chunk in trace.chunks]),
     }
     return make_manifest("real_models.measure", arguments, seconds, CODE, trace=recorded)
 
@@ -217,6 +220,8 @@ def _tell(
     print(f"{trace['positions']} positions of {trace['prompts']} prompts; ± one standard error")
     if trace["prompts"] < trace["prompts_asked_for"]:
         print(f"The trace is not finished: {trace['prompts_asked_for']} prompts were asked for.")
+    for line in told_cut(trace["cut"]):
+        print(line)
     for facts in told:
         print("\n" + "\n".join(sentences(facts)))
     print(f"\n{summary_text(summary)}")

@@ -13,7 +13,6 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,13 +29,13 @@ from real_models.options.command_line import (
     sampling_from,
 )
 from real_models.options.ranks import ranks
+from real_models.options.recording import recorded_cut
 from real_models.options.threads import add_threads_option, set_threads
 from real_models.prompts import Prompt, read_prompts, told_form
 from real_models.traces.contexts import CONTEXTS, make_text, score, start_ids
 from real_models.traces.format import (
     HEADER_FILE,
     STORED_DTYPES,
-    ChunkEntry,
     TraceHeader,
 )
 from real_models.traces.writer import TraceWriter
@@ -187,18 +186,8 @@ def _report(writer: TraceWriter, prompts: int) -> None:
     for entry in entries:
         if entry.ended:
             print(f"  {entry.prompt_id}: the text ended after {entry.positions} positions")
-    for line in told_cut({role: _all_cut(entries, role) for role in ("draft", "verifier")}):
+    for line in told_cut(recorded_cut(entries)):
         print(line)
-
-
-def _all_cut(entries: Sequence[ChunkEntry], role: str) -> CutMass:
-    """What was cut off a model's distributions over all prompts."""
-    whole = CutMass()
-    for entry in entries:
-        if role in entry.cut:
-            facts, count = entry.cut[role], entry.positions
-            whole.add(CutMass(count, facts["mean"] * count, facts["largest"]))
-    return whole
 
 
 def _put(prompts: list[Prompt], digest: str, chat: bool | None) -> tuple[list[Prompt], str]:

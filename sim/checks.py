@@ -1,14 +1,17 @@
 """Checks of arguments: each raises a ValueError of one line, with the argument and its value."""
 
 import difflib
+import sys
 from collections.abc import Hashable, Iterable
-from math import isfinite, isinf
+from math import isinf
+from numbers import Real
 from typing import TypeVar
 
 __all__ = ["once", "require_between", "require_count", "shorten", "shortest", "unknown_name"]
 
 _Item = TypeVar("_Item", bound=Hashable)
 _MOST = 2**31 - 1
+_LARGEST = sys.float_info.max
 
 
 def once(argument: str, given: Iterable[_Item]) -> list[_Item]:
@@ -44,17 +47,20 @@ def require_between(
     argument: str, value: float, low: float, high: float, *, open_low: bool = False
 ) -> None:
     """Raise ValueError unless `value` is finite and low ≤ value ≤ high (low < value if open)."""
+    _require_number(argument, value)
     # Chained comparisons are False for NaN, so NaN is refused too.
     inside = low < value <= high if open_low else low <= value <= high
-    if not (inside and isfinite(value)):
+    # An integer of 400 digits is no float either, and `isfinite` cannot be asked of it.
+    if not (inside and abs(value) <= _LARGEST):
         interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if isinf(high) else ']'}"
-        raise ValueError(f"{argument} must lie in {interval}, got {value}")
+        raise ValueError(f"{argument} must lie in {interval}, got {shorten(str(value))}")
 
 
 def require_count(
     argument: str, value: float, low: int, where: str = "", *, high: int = _MOST
 ) -> None:
     """Raise ValueError unless `value` is an integer with low ≤ value ≤ high (2³¹ − 1)."""
+    _require_number(argument, value)
     # Compared first: what lies between is finite, and an integer of 400 digits is no float.
     if not low <= value or int(min(value, high)) != min(value, high):
         raise ValueError(
@@ -62,6 +68,11 @@ def require_count(
         )
     if value > high:
         raise ValueError(f"{argument} must be at most {high}{where}, got {shorten(str(value))}")
+
+
+def _require_number(argument: str, value: object) -> None:
+    if isinstance(value, bool | str | bytes) or not isinstance(value, Real):
+        raise ValueError(f"{argument} must be a number, got {shorten(repr(value))}")
 
 
 def shorten(text: str, most: int = 40) -> str:

@@ -24,7 +24,13 @@ def told(found: Decoding, figures: dict[str, Any]) -> str:
         + ("; ± one standard error over texts" if figures["texts"] > 1 else ""),
     ]
     return "\n".join(
-        [*lines, *_lengths(figures), *_exact(figures), *told_cut(found.cut), *_times(figures)]
+        [
+            *lines,
+            *_lengths(figures),
+            *_exact(figures),
+            *told_cut(figures.get("cut", {})),
+            *_times(figures),
+        ]
     )
 
 

@@ -65,13 +65,12 @@ class CutMass:
         return {"largest": self.largest, "mean": self.mean}
 
 
-def told_cut(cut: Mapping[str, CutMass]) -> list[str]:
-    """A line for each model whose distributions were cut."""
+def told_cut(cut: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A line for each model whose distributions were cut, from the facts of its CutMass."""
     return [
-        f"  of the {role}'s probability {mass.largest:.2g} at most, {mass.mean:.2g} in the mean, "
-        "lay on columns that were cut off"
-        for role, mass in cut.items()
-        if mass.positions
+        f"  of the {role}'s probability {facts['largest']:.2g} at most, {facts['mean']:.2g} in the "
+        "mean, lay on columns that were cut off"
+        for role, facts in cut.items()
     ]
 
 

@@ -1,7 +1,6 @@
 """What the command lines of this package share: pair and sampling options, and how they end."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -11,6 +10,7 @@ from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.loading import DTYPES, LoadOptions, resolve_device
 from real_models.models.pair import PAIRS, ModelPair, load_pair
+from real_models.options.ranks import local_rank
 from sim.checks import shorten
 from sim.commandline import Parser, execute
 
@@ -79,7 +79,7 @@ def pair_from(args: argparse.Namespace) -> ModelPair:
     device = str(resolve_device(args.device))
     if device == "cuda":
         # Under several processes each takes the device of its local rank.
-        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        device = f"cuda:{local_rank()}"
     options = LoadOptions(device, args.device_map, args.dtype, args.trust_remote_code)
     named = args.pair or (None if args.verifier or args.draft else DEFAULT_PAIR)
     return load_pair(

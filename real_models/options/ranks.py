@@ -5,7 +5,7 @@ import os
 from real_models.errors import UserError
 from sim.checks import shorten
 
-__all__ = ["ranks"]
+__all__ = ["local_rank", "ranks"]
 
 _MOST = 2**31 - 1
 
@@ -17,10 +17,18 @@ def ranks() -> tuple[int, int]:
     """
     world = _variable("WORLD_SIZE", 1, 1)
     rank = _variable("RANK", 0, 0)
-    _variable("LOCAL_RANK", 0, 0)
+    local_rank()
     if rank >= world:
         raise UserError(f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}")
     return rank, world
+
+
+def local_rank() -> int:
+    """LOCAL_RANK, the number of this process on its host; 0 where the environment names none.
+
+    Raises UserError where it is no integer ≥ 0.
+    """
+    return _variable("LOCAL_RANK", 0, 0)
 
 
 def _variable(name: str, default: int, least: int) -> int:

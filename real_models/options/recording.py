@@ -7,10 +7,19 @@ from pathlib import Path
 
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
+from real_models.models.logits import CutMass
+from real_models.traces.format import ChunkEntry
 from real_models.traces.reader import Trace, open_trace
 from sim.jobs.manifest import Code
 
-__all__ = ["CODE", "DEFAULT_SETTINGS", "open_recording", "parse_bytes", "parse_samplings"]
+__all__ = [
+    "CODE",
+    "DEFAULT_SETTINGS",
+    "open_recording",
+    "parse_bytes",
+    "parse_samplings",
+    "recorded_cut",
+]
 
 CODE = Code(("theory", "sim", "real_models"), ("torch", "transformers"))
 """The code that what is made of a trace depends on."""
@@ -41,3 +50,13 @@ def open_recording(folder: Path) -> Trace:
     if not trace.chunks:
         raise UserError(f"{folder} holds no finished prompt yet")
     return trace
+
+
+def recorded_cut(entries: Sequence[ChunkEntry]) -> dict[str, dict[str, float]]:
+    """What was cut off the distributions of a model, over all prompts, where there is any."""
+    whole = {"draft": CutMass(), "verifier": CutMass()}
+    for entry in entries:
+        for role, facts in entry.cut.items():
+            count = entry.positions
+            whole[role].add(CutMass(count, facts["mean"] * count, facts["largest"]))
+    return {role: mass.facts() for role, mass in whole.items() if mass.positions}

@@ -12,6 +12,7 @@ from real_models.measuring.stored import frontier_from_frame, frontier_to_frame
 from real_models.measuring.tables import QUANTILES
 from real_models.options.recording import DEFAULT_SETTINGS
 from real_models.traces.reader import open_trace
+from real_models.traces.writer import TraceWriter
 from sim.tables.grid import settings
 from sim.tables.tradeoff import COLUMNS, MEASURES
 from theory import RULES, CorpusFrontier, Pair, one_step, optimal_gamma
@@ -234,3 +235,26 @@ def test_a_stored_frontier_comes_back_whole():
         assert again.acceptance(level) == corpus.acceptance(level)
     for one, other in zip(again.curve(), corpus.curve()):
         np.testing.assert_array_equal(one, other)
+
+
+def test_what_was_cut_off_is_told(tmp_path, capsys):
+    folder, whole = record(tmp_path / "whole"), tmp_path / "cut"
+    trace = open_trace(folder)
+    writer = TraceWriter(whole, trace.header)
+    for chunk in trace.chunks:
+        entry = chunk.entry
+        writer.append(
+            entry.chunk,
+            entry.prompt_id,
+            entry.domain,
+            chunk.context,
+            chunk.logits("draft"),
+            chunk.logits("verifier"),
+            cut={"verifier": {"largest": 5e-4, "mean": 1e-4 * (1 + entry.chunk % 2)}},
+        )
+    assert main([str(whole), *SMALL, "--out", str(tmp_path / "out")]) == 0
+    mean = sum(1e-4 * (1 + c.entry.chunk % 2) * c.entry.positions for c in trace.chunks) / 15
+    told = f"of the verifier's probability 0.0005 at most, {mean:.2g} in the mean"
+    assert told in capsys.readouterr().out
+    assert main([str(folder), *SMALL, "--out", str(tmp_path / "plain")]) == 0
+    assert "cut off" not in capsys.readouterr().out

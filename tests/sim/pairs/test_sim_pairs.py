@@ -177,3 +177,15 @@ def test_families_that_differ_have_labels_that_differ_and_read_back():
     assert labels[3] == "exponent=1.1, noise=2"
     for family, label in zip(families, labels):
         assert parse_families([f"{family.name}:{label.replace(' ', '')}"]) == [family]
+
+
+@pytest.mark.parametrize("value", [None, "0.5", True, 10**400, [0.5], complex(1)])
+def test_a_parameter_that_is_no_number_is_named(value):
+    with pytest.raises(ValueError, match="noise must"):
+        make_family("zipf", noise=value)
+
+
+@pytest.mark.parametrize("vocab", [None, "8", True, 8.5])
+def test_a_vocabulary_that_is_no_count_is_named(vocab):
+    with pytest.raises(ValueError, match="vocab must"):
+        make_family("zipf").check_vocab(vocab)

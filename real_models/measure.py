@@ -119,7 +119,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
-    with owned(options.out):
+    with owned(options.out, command="real_models.measure"):
         _measure_and_write(options, plan)
 
 

@@ -115,7 +115,7 @@ def run_calibration(
     `manifest` makes the manifest from the seconds that were spent.
     """
     started = time.perf_counter()
-    with owned(options.out):
+    with owned(options.out, command="sim.calibrate"):
         table = run_cells(
             function,
             cells,

@@ -84,7 +84,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
-    with owned(options.out):
+    with owned(options.out, command="sim.sweep"):
         _sweep_and_write(options, plan)
 
 

@@ -43,9 +43,11 @@ class CellStore:
             return ""
         try:
             seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
-            tables, key = dict(seal["tables"]), seal["cell"]
+            tables, key, sealed = dict(seal["tables"]), seal["cell"], seal["sha256"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return f"{place.name}/{_SEAL} is missing or cannot be read"
+        if sealed != _seal(key, tables):
+            return f"{place.name}/{_SEAL} is not as it was written"
         if key != place.name:
             return f"{place.name} holds another cell, {key}"
         for table, digest in tables.items():
@@ -67,7 +69,8 @@ class CellStore:
             for file, content in tables.items():
                 (draft / file).write_bytes(content)
             digests = {file: hashlib.sha256(data).hexdigest() for file, data in tables.items()}
-            write_json(draft / _SEAL, {"cell": place.name, "tables": digests})
+            seal = {"cell": place.name, "tables": digests, "sha256": _seal(place.name, digests)}
+            write_json(draft / _SEAL, seal)
             _remove(place)  # a cell that was not whole
             os.replace(draft, place)
         finally:
@@ -82,6 +85,11 @@ class CellStore:
     def _place(self, name: str, arguments: tuple[Any, ...]) -> Path:
         text = repr((self._stamp, name, arguments))
         return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _seal(cell: str, tables: dict[str, str]) -> str:
+    """A digest over what the seal says: that no table is missing from its list."""
+    return hashlib.sha256(json.dumps([cell, sorted(tables.items())]).encode()).hexdigest()
 
 
 def _remove(place: Path) -> None:

@@ -28,7 +28,14 @@ def make_folder(folder: Path) -> None:
 
 
 def require_no_file(folder: Path) -> None:
-    """Raise NotADirectoryError where a file stands in the place of a folder, or of one above it."""
+    """Raise NotADirectoryError where a file stands in the place of a folder, or of one above it.
+
+    A name that is no text in UTF-8, which parquet cannot write to, is an OSError.
+    """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise OSError(f"{str(folder)!r} is no text in UTF-8; name another folder") from None
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if there.exists() and not there.is_dir():
         raise NotADirectoryError(f"{there} is a file; a folder is needed there")

@@ -24,17 +24,19 @@ class FolderInUse(OSError):
 
 
 @contextmanager
-def owned(folder: Path, part: int = 0) -> Iterator[None]:
+def owned(folder: Path, part: int = 0, command: str = "") -> Iterator[None]:
     """Own a folder, which is made where it is missing, while the block runs.
 
     The lock is the operating system's: it is gone with its process, however that ends. Several
     processes that write one result together, as the ranks of one recording do, each own a `part`.
 
-    Raises FolderInUse, naming the holder, where another process owns it.
+    Raises FolderInUse, naming the holder, where another process owns it, and where it holds the
+    results of another kind of command than `command`, which would stay beside the new manifest.
     """
     make_folder(folder)
     holder = _lock(folder, part).with_suffix(".json")
     with _acquired(folder, part):
+        _require_kind(folder, command)
         write_json(holder, _myself())
         try:
             yield
@@ -51,6 +53,16 @@ def require_free(folder: Path, part: int = 0) -> None:
     require_no_file(folder)
     if _lock(folder, part).is_file():
         _acquired(folder, part).release()
+
+
+def _require_kind(folder: Path, command: str) -> None:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        there = str(manifest["command"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    if command and there.rpartition(".")[2] != command.rpartition(".")[2]:
+        raise FolderInUse(f"{folder} holds the results of {there}; give another --out")
 
 
 def withdraw_manifest(folder: Path) -> None:

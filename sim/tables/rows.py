@@ -8,6 +8,7 @@ import pandas as pd
 from sim.tables.calibration import TOLERANCE, calibrate
 from sim.tables.corpus import Corpus
 from sim.tables.target import Target
+from sim.tables.tradeoff import cluster_labels
 from theory.arrays import check_distribution, check_same_place, coerce
 from theory.pair import Pair
 
@@ -53,10 +54,7 @@ def calibrate_rows(
     names = tuple(name for name, rows in given.items() if rows is not None)
     arrays = _checked(names, coerce(*(given[name] for name in names)))
     count, vocab = arrays["p"].shape
-    # A row without a label is a cluster of its own: no object equals another.
-    labels = [object() for _ in range(count)] if clusters is None else list(clusters)
-    if len(labels) != count:
-        raise ValueError(f"clusters must label each of the {count} rows, got {len(labels)}")
+    labels = cluster_labels(clusters, int(count))
     corpus = Corpus("own rows", "", int(vocab), list(_batches(arrays, labels)))
     choices = calibrate(
         lambda asked: corpus.points(asked, target.measure),

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sim.rounds.metrics import clustered_mean, expected_accepted
 from sim.tables.grid import Setting
-from theory.arrays import quotient, to_numpy
+from theory.arrays import plain_number, quotient, to_numpy
 from theory.divergences.kinds import SHORT_NAMES, several_divergences
 from theory.frontier.levels import CorpusFrontier
 
@@ -24,6 +24,7 @@ __all__ = [
     "MEANS",
     "MEASURES",
     "Tradeoff",
+    "cluster_labels",
     "measure_batch",
 ]
 
@@ -61,6 +62,28 @@ error of the mean, clustered by prompt where clusters are given; inf where the m
 fewer than two clusters, and nothing else is ever nan. expected_accepted_m: accepted length of m
 drafts (bonus excluded) if each were accepted with the mean acceptance independently of the others.
 """
+
+
+def cluster_labels(clusters: Any, rows: int) -> list[Hashable]:
+    """One label for each of `rows` rows: from a sequence, an array or a tensor; None: all differ.
+
+    Raises ValueError for another number of labels, for what is masked or a mapping, and, naming
+    the row, for a label that equals no other or cannot be compared, as nan and lists.
+    """
+    if clusters is None:
+        # A row without a label is a cluster of its own: no object equals another.
+        return [object() for _ in range(rows)]
+    if isinstance(clusters, Mapping | str | np.ma.MaskedArray):
+        raise ValueError(f"clusters must be a sequence of labels, got a {type(clusters).__name__}")
+    # The labels of a tensor are objects of their own each, until they are plain numbers.
+    plain = clusters.tolist() if hasattr(clusters, "tolist") else map(plain_number, clusters)
+    labels = list(plain)
+    if len(labels) != rows:
+        raise ValueError(f"clusters must label each of the {rows} rows, got {len(labels)}")
+    for row, label in enumerate(labels):
+        if not isinstance(label, Hashable) or label != label:
+            raise ValueError(f"clusters row {row} is {label!r}, which is no label")
+    return labels
 
 
 def measure_batch(pair: Any, rules: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -117,10 +140,7 @@ class Tradeoff:
         of labels is not that of the rows.
         """
         rows = int(pair.p.shape[0])
-        # A row without a label is a cluster of its own: no object equals another.
-        labels = [object() for _ in range(rows)] if clusters is None else list(clusters)
-        if len(labels) != rows:
-            raise ValueError(f"clusters must label each of the {rows} rows, got {len(labels)}")
+        labels = cluster_labels(clusters, rows)
         corpus = CorpusFrontier(self._corpus.kind)
         corpus.add(pair)
         self.take(self.measure(pair), corpus, labels)

@@ -81,6 +81,12 @@ def seal_of_nothing(place):
     (place / "cell.json").write_text("null")
 
 
+def seal_without_tables(place):
+    path = place / "cell.json"
+    seal = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(seal | {"tables": {}}), encoding="utf-8")
+
+
 def a_file_in_its_place(place):
     shutil.rmtree(place)
     place.write_text("")
@@ -104,6 +110,7 @@ def foreign(place):
         seal_gone,
         seal_nested,
         seal_of_nothing,
+        seal_without_tables,
         a_file_in_its_place,
         foreign,
     ],

@@ -9,11 +9,13 @@ import sys
 import pandas as pd
 import pytest
 
+from sim import calibrate, sweep
 from sim.jobs.folder_lock import FolderInUse, owned, require_free, withdraw_manifest
 
 HOLD = """
 import sys, time
 from pathlib import Path
+from sim import calibrate, sweep
 from sim.jobs.folder_lock import owned
 with owned(Path(sys.argv[1])):
     print("owned", flush=True)
@@ -111,3 +113,24 @@ def test_a_manifest_is_withdrawn_or_was_never_there(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     withdraw_manifest(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_results_of_another_command_are_not_taken_over(tmp_path, capsys):
+    small = ["--vocab", "8", "--rows", "2", "--rules", "sps", "--pairs", "zipf"]
+    assert sweep.main([*small, "--jobs", "1", "--out", str(tmp_path)]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("[!.]*")}
+    assert calibrate.main([*small, "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path} holds the results of sim.sweep" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.glob("[!.]*")} == before
+    assert sweep.main([*small, "--jobs", "1", "--out", str(tmp_path)]) == 0
+
+
+def test_a_folder_whose_name_is_no_text_is_refused_before_any_work(tmp_path):
+    out = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    small = ["--vocab", "8", "--rows", "2", "--rules", "sps", "--pairs", "zipf", "--jobs", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.sweep", *small, "--out", out], check=False, capture_output=True
+    )
+    assert done.returncode == 2
+    assert b"is no text in UTF-8; name another folder" in done.stderr
+    assert done.stderr.count(b"\n") == 1

@@ -1,11 +1,14 @@
 """Calibration on arrays of one's own: the same numbers as by hand, and mistakes named by row."""
 
+import math
+
 import numpy as np
 import pytest
 
 from sim.pairs import generators, make_family
 from sim.tables import calibrate_rows
 from sim.tables.target import Target
+from sim.tables.tradeoff import cluster_labels
 from theory import CorpusFrontier, Pair, divergence, make_rule, one_step
 
 
@@ -90,3 +93,30 @@ def test_a_bad_row_is_named_by_its_own_number():
     q[33, 7] = np.nan
     with pytest.raises(ValueError, match="q row 33"):
         calibrate_rows(p, q, ["cactus"], "kl=0.05")
+
+
+def test_labels_of_a_tensor_are_those_of_a_list():
+    torch = pytest.importorskip("torch")
+    labels = [0, 0, 1, 1, 2, 2]
+    assert cluster_labels(torch.tensor(labels), 6) == labels
+    assert cluster_labels(list(torch.tensor(labels)), 6) == labels
+    assert cluster_labels(np.array(labels, dtype=np.int8), 6) == labels
+    assert len(set(cluster_labels(None, 6))) == 6
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        {0: "a", 1: "a"},
+        ["a", math.nan],
+        np.array([1.0, math.nan]),
+        [[0], [1]],
+        np.array([[0], [1]]),
+        np.ma.masked_array([0, 1], [True, False]),
+        "ab",
+        [0],
+    ],
+)
+def test_what_is_no_label_is_refused(clusters):
+    with pytest.raises(ValueError, match="clusters"):
+        cluster_labels(clusters, 2)

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Hashable, Iterable
 from math import isinf
 from numbers import Real
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 __all__ = ["once", "require_between", "require_count", "shorten", "shortest", "unknown_name"]
 
@@ -47,7 +49,7 @@ def require_between(
     argument: str, value: float, low: float, high: float, *, open_low: bool = False
 ) -> None:
     """Raise ValueError unless `value` is finite and low ≤ value ≤ high (low < value if open)."""
-    _require_number(argument, value)
+    value = _plain_number(argument, value)
     # Chained comparisons are False for NaN, so NaN is refused too.
     inside = low < value <= high if open_low else low <= value <= high
     # An integer of 400 digits is no float either, and `isfinite` cannot be asked of it.
@@ -60,7 +62,7 @@ def require_count(
     argument: str, value: float, low: int, where: str = "", *, high: int = _MOST
 ) -> None:
     """Raise ValueError unless `value` is an integer with low ≤ value ≤ high (2³¹ − 1)."""
-    _require_number(argument, value)
+    value = _plain_number(argument, value)
     # Compared first: what lies between is finite, and an integer of 400 digits is no float.
     if not low <= value or int(min(value, high)) != min(value, high):
         raise ValueError(
@@ -70,9 +72,11 @@ def require_count(
         raise ValueError(f"{argument} must be at most {high}{where}, got {shorten(str(value))}")
 
 
-def _require_number(argument: str, value: object) -> None:
+def _plain_number(argument: str, value: Any) -> Any:
+    """The number as Python's own: one of numpy's would bring the limits into its own range."""
     if isinstance(value, bool | str | bytes) or not isinstance(value, Real):
         raise ValueError(f"{argument} must be a number, got {shorten(repr(value))}")
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def shorten(text: str, most: int = 40) -> str:

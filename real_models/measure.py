@@ -112,7 +112,6 @@ def _plan(options: argparse.Namespace) -> Plan:
     trace = open_recording(options.trace)
     if options.resume:
         _check_owner(options.out, trace)
-    make_folder(options.out)
     jobs = options.jobs or (-1 if device.type == "cpu" else 1)
     parts = make_parts(trace, samplings, chosen, resources)
     return Plan(trace, chosen, resources, parts, jobs)

@@ -78,7 +78,6 @@ def _plan(options: argparse.Namespace) -> Plan:
     families = parse_families(options.pairs)
     sources = make_sources(families, options.vocab, options.rows, options.seed)
     cells = make_cells(sources, chosen)
-    options.out.mkdir(parents=True, exist_ok=True)
     rules = {setting.rule for setting in chosen}
     return Plan(f"{len(sources)} sources of synthetic pairs, {len(rules)} rules", cells)
 

@@ -3,13 +3,22 @@
 import difflib
 import sys
 from collections.abc import Hashable, Iterable
+from decimal import Decimal
 from math import isinf
 from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["once", "require_between", "require_count", "shorten", "shortest", "unknown_name"]
+__all__ = [
+    "once",
+    "read_number",
+    "require_between",
+    "require_count",
+    "shorten",
+    "shortest",
+    "unknown_name",
+]
 
 _Item = TypeVar("_Item", bound=Hashable)
 _MOST = 2**31 - 1
@@ -32,6 +41,22 @@ def shortest(number: float) -> str:
     Labels are made with it, so that two numbers never share one.
     """
     return str(number) if isinstance(number, int) else repr(float(number)).removesuffix(".0")
+
+
+def read_number(where: str, text: str) -> float:
+    """The number that a text stands for; ValueError for none, and for one that float64 lacks.
+
+    A text of finite digits never becomes inf, nor one that is not zero 0.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{where}: expected a number, got {shorten(repr(text))}") from None
+    if number == 0 or isinf(number):
+        exact = Decimal(text.strip())
+        if exact != number:
+            raise ValueError(f"{where}: {shorten(text)} is beyond the numbers of float64")
+    return number
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:

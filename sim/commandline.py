@@ -4,10 +4,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, NoReturn
 
 import theory
-from sim.checks import once, shorten, unknown_name
+from sim.checks import once, read_number, shorten, unknown_name
 from sim.extensions import load
 from sim.jobs.processes import interruptible
 from sim.jobs.progress import plain_lines
@@ -57,6 +58,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **told,  # type: ignore[arg-type]
         )
+        self.register("type", Path, _path)
+        self.register("type", float, _number)
         _add_import(self)
         self.add_argument(
             "--version", action="version", version=f"speculative-lab {theory.__version__}"
@@ -128,6 +131,20 @@ def complain(parser: Parser, error: BaseException | str, status: int) -> int:
     return status
 
 
+def _path(text: str) -> Path:
+    """A path; an empty text, which Path takes for the current folder, names none."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected a name, got {text!r}")
+    return Path(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return read_number("number", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--import", dest="imports", action="append", default=[],
         metavar="MODULE_OR_FILE",
@@ -181,7 +198,7 @@ def parse_families(texts: Sequence[str]) -> list[Family]:
                 raise ValueError(f"--pairs {text!r}: expected PARAMETER=VALUE, got {part!r}")
             if key in parameters:
                 raise ValueError(f"--pairs {text!r}: {key} was given twice")
-            parameters[key] = _number(f"--pairs {text!r}", value)
+            parameters[key] = read_number(f"--pairs {shorten(text)!r}", value)
         families.append(make_family(name, **parameters))
     return once("--pairs", families)
 
@@ -204,7 +221,7 @@ def parse_values(texts: Sequence[str], rules: Sequence[str]) -> dict[str, list[f
     own: dict[str, list[float]] = {}
     for text in texts:
         rule, found, values = text.rpartition("=")
-        numbers = [_number(f"--values {text!r}", value) for value in values.split(",")]
+        numbers = [read_number(f"--values {shorten(text)!r}", value) for value in values.split(",")]
         (own.setdefault(rule, []) if found else common).extend(numbers)
     for numbers in (common, *own.values()):
         once("--values", numbers)
@@ -225,10 +242,3 @@ def _separated(texts: Sequence[str]) -> Iterator[str]:
     """Names separated by spaces or commas; a name with parameters keeps its commas."""
     for text in texts:
         yield from [text] if ":" in text else filter(None, text.split(","))
-
-
-def _number(where: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{where}: expected a number, got {text!r}") from None

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper
 
-from sim.checks import shortest
+from sim.checks import read_number, shortest
 from sim.pairs.filters import nucleus
 from theory.arrays import plain_number, refuse_unfit
 
@@ -106,8 +106,8 @@ class SamplingSettings:
             if len(words) % 2 or "temperature" not in named or len(set(named)) < len(named):
                 raise KeyError(label)
             values = {
-                name: int(value) if name == "top_k" else float(value)
-                for name, value in zip(named, words[1::2])
+                name: int(text) if name == "top_k" else read_number(name, text)
+                for name, text in zip(named, words[1::2])
             }
         except (KeyError, ValueError):
             example = "T=0.6 top-p 0.95 top-k 20"

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from sim.checks import require_between, unknown_name
+from sim.checks import read_number, require_between, shorten, unknown_name
 from sim.tables.tradeoff import DIVERGENCE_OF
 
 __all__ = ["ACCEPTANCE", "ROUNDING", "Point", "Target", "short_name"]
@@ -59,7 +59,7 @@ class Target:
         try:
             if not found:
                 raise ValueError(f"expected MEASURE=LEVEL, got {text!r}")
-            return cls(name.strip(), float(level))
+            return cls(name.strip(), read_number(shorten(repr(text)), level))
         except ValueError as error:
             raise ValueError(f"--target: {error}") from None
 

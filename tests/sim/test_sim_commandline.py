@@ -12,8 +12,8 @@ import pytest
 
 import theory
 from sim import calibrate, sweep
-from sim.checks import shortest
-from sim.commandline import parse_rules, parse_values
+from sim.checks import read_number, shortest
+from sim.commandline import Parser, parse_rules, parse_values
 from theory.terminal.printing import Output
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,3 +255,23 @@ def test_a_library_leaves_the_keyboard_alone():
         check=True,
     )
     assert done.stdout == f"{signal.default_int_handler.__name__}\n"
+
+
+@pytest.mark.parametrize("text", ["inf", "Infinity", "0", "-0.0", "0e99", "1e-300", "9" * 300])
+def test_numbers_are_read_as_they_stand(text):
+    assert read_number("value", text) == float(text)
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "9" * 400, "1e-400", " 1e-400 "])
+def test_a_text_never_becomes_infinite_or_zero_by_rounding(text):
+    with pytest.raises(ValueError, match=r"value: .* is beyond the numbers of float64"):
+        read_number("value", text)
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_name_is_no_folder(text, capsys):
+    parser = Parser("sim.sweep")
+    parser.add_argument("--out", type=Path)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--out", text])
+    assert f"argument --out: expected a name, got {text!r}" in capsys.readouterr().err

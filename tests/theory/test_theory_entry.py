@@ -266,3 +266,55 @@ def test_a_number_beyond_float64_is_refused_in_one_short_line(name, parameter, n
 def test_a_certificate_is_asked_for_by_a_rule(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+NO_NUMBERS = (True, np.True_, "0.1", b"1", ["0.1"], np.asarray(True), np.asarray("1"))
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("level", lambda v: frontier_acceptance(P[0], Q[0], v)),
+        ("level", lambda v: frontier_step(P, Q, v)),
+        ("budget", lambda v: optimal_gamma(Q[0], v)),
+        ("budget", lambda v: second_order_gamma(Q, v)),
+        ("wanted", lambda v: certifying_budget(Q[0], v, "cactus")),
+    ],
+    ids=[
+        "frontier_acceptance",
+        "frontier_step",
+        "optimal_gamma",
+        "second_order",
+        "certifying_budget",
+    ],
+)
+def test_text_and_truth_values_are_no_numbers(name, call, value):
+    with pytest.raises(ValueError, match=name):
+        call(value)
+
+
+def test_rows_of_text_are_no_distributions():
+    with pytest.raises(ValueError, match=r"h holds the text .0\.5."):
+        divergence("kl", ["0.5", "0.5"], [0.5, 0.5])
+
+
+def test_a_sparse_tensor_is_refused_by_name():
+    rows = torch.tensor([0.5, 0.5])
+    with pytest.raises(ValueError, match=r"p has the layout torch\.sparse_coo"):
+        one_step(make_rule("sps"), rows.to_sparse(), rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("level", lambda v: frontier_acceptance(P[0], Q[0], v)),
+        ("budget", lambda v: optimal_gamma(Q[0], v)),
+        ("wanted", lambda v: certifying_budget(Q[0], v, "cactus")),
+        ("n", lambda v: make_rule("sps").recovery(P[0], Q[0], (v > 0).astype(int))),
+    ],
+    ids=["frontier_acceptance", "optimal_gamma", "certifying_budget", "recovery"],
+)
+def test_an_array_that_does_not_go_beside_the_rows_is_refused_by_name(name, call):
+    with pytest.raises(ValueError, match=rf"^{name} has shape \(2,\)"):
+        call(np.array([0.1, 0.2]))

@@ -30,6 +30,7 @@ from theory.arrays.checks import (
     check_same_place,
     check_scalar,
     coerce,
+    one_per_row,
     plain_number,
     refuse_unfit,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "namespace",
     "normalised_or",
     "one_hot",
+    "one_per_row",
     "plain_number",
     "put",
     "quiet",

@@ -36,20 +36,34 @@ def plain_number(value: Any) -> Any:
 
 
 def refuse_unfit(name: str, value: Any) -> None:
-    """Raise ValueError for what is no plain real array: masked, complex, text, objects.
+    """Raise ValueError for what is no plain real array: masked, sparse, complex, text, objects.
 
-    The numbers under a mask would count, and imaginary parts would be dropped.
+    The numbers under a mask would count, and imaginary parts would be dropped. A truth value alone
+    is no number; rows of them are (one-hots).
     """
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array: what lies under the mask has no meaning here")
     if isinstance(value, list | tuple):
         for part in value:
-            refuse_unfit(name, part)
-    elif isinstance(value, complex):
-        raise ValueError(f"{name} holds the complex number {value}; real numbers are needed")
-    elif array_api_compat.is_array_api_obj(value) and not is_real(value):
+            if type(part) is not bool:
+                refuse_unfit(name, part)
+    elif isinstance(value, str | bytes | complex):
+        kind = "complex number" if isinstance(value, complex) else "text"
+        raise ValueError(f"{name} holds the {kind} {value!r:.60}; real numbers are needed")
+    elif isinstance(value, bool):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    elif array_api_compat.is_array_api_obj(value):
+        _refuse_unfit_array(name, value)
+
+
+def _refuse_unfit_array(name: str, value: Array) -> None:
+    if not is_real(value):
         kind = f"complex ({dtype_name(value)})" if is_complex(value) else dtype_name(value)
         raise ValueError(f"{name} has the dtype {kind}; real numbers are needed")
+    if str(getattr(value, "layout", "torch.strided")) != "torch.strided":
+        raise ValueError(f"{name} has the layout {value.layout}; a dense array is needed")
+    if value.ndim == 0 and namespace(value).isdtype(value.dtype, "bool"):
+        raise ValueError(f"{name} must be a number, got {plain_number(value)!r}")
 
 
 def is_complex(array: Array) -> bool:
@@ -109,6 +123,22 @@ def _listed(name: str, value: Any) -> Any:
         return np.asarray(value, dtype=np.float64).tolist()
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must hold real numbers, got {value!r:.60}") from None
+
+
+def one_per_row(name: str, values: Array, batch: tuple[int, ...]) -> Array:
+    """Bring a number, or an array that goes beside the rows of a batch, to ``[R]``.
+
+    Raises ValueError, naming the argument, where the shape does not broadcast to the batch.
+    """
+    xp = namespace(values)
+    try:
+        fits = np.broadcast_shapes(tuple(values.shape), batch) == batch
+    except ValueError:
+        fits = False
+    if not fits:
+        shape = tuple(values.shape)
+        raise ValueError(f"{name} has shape {shape}; one number, or one a row {batch}, is needed")
+    return xp.reshape(xp.broadcast_to(values, batch), (-1,))
 
 
 def check_same_place(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:

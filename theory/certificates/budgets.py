@@ -19,6 +19,7 @@ from theory.arrays import (
     check_elementwise,
     coerce,
     namespace,
+    one_per_row,
     quiet,
 )
 from theory.certificates.capped import Extent
@@ -126,8 +127,7 @@ def certifying_budget(
     _, wanted = coerce(rows.q, wanted, names=("q", "wanted"))
     if validate:
         check_elementwise("wanted", wanted, 0.0, math.inf)
-    wanted = xp.astype(wanted, xp.float64)
-    wanted = xp.reshape(xp.broadcast_to(wanted, rows.batch), (-1,))[:, None]
+    wanted = one_per_row("wanted", xp.astype(wanted, xp.float64), rows.batch)[:, None]
 
     def allowed(looseness: Array) -> Array:
         return FAMILIES[rule_name](rows, looseness)(kind).upper[:, None] <= wanted

@@ -23,6 +23,7 @@ from theory.arrays import (
     Array,
     check_elementwise,
     coerce,
+    one_per_row,
     plain_number,
     refuse_unfit,
     to_numpy,
@@ -35,11 +36,10 @@ from theory.pair import Pair
 
 def _levels(pair: Pair, level: Array, validate: bool) -> Array:
     """Bring a level of shape [...] or () to ``[R]``."""
-    xp = pair.xp
     _, level = coerce(pair.q, level, names=("q", "level"))
     if validate:
         check_elementwise("level", level, 0.0, math.inf)
-    return xp.reshape(xp.broadcast_to(xp.astype(level, xp.float64), pair.batch), (-1,))
+    return one_per_row("level", pair.xp.astype(level, pair.xp.float64), pair.batch)
 
 
 def frontier_step(

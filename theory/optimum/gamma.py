@@ -142,7 +142,11 @@ def _elementwise(
     if validate:
         check_elementwise("q", q, 0.0, 1.0 + SUM_TOLERANCE.get(dtype_name(q), 0.0))
         check_elementwise("budget", budget, 0.0, math.inf)
-    shape = xp.broadcast_arrays(q, budget)[0].shape
+    try:
+        shape = np.broadcast_shapes(tuple(q.shape), tuple(budget.shape))
+    except ValueError:
+        told = f"budget has shape {tuple(budget.shape)}, which does not go beside q"
+        raise ValueError(f"{told} of shape {tuple(q.shape)}") from None
     q, budget = (
         xp.reshape(xp.broadcast_to(xp.astype(v, xp.float64, copy=False), shape), (-1,))
         for v in (q, budget)

@@ -21,6 +21,7 @@ from theory.arrays import (
     namespace,
     normalised_or,
     one_hot,
+    one_per_row,
     plain_number,
     quotient,
     refuse_unfit,
@@ -182,7 +183,7 @@ def _candidates(pair: Pair, n: Array | int) -> Array:
     index: Any = n
     if not xp.isdtype(index.dtype, "integral"):
         raise ValueError(f"n must hold integer token indices, got dtype {index.dtype}")
-    n = xp.reshape(xp.broadcast_to(xp.astype(index, xp.int64), pair.batch), (-1,))
+    n = one_per_row("n", xp.astype(index, xp.int64), pair.batch)
     bad = (n < 0) | (n >= pair.vocabulary)
     if str(device) != "meta" and bool(xp.any(bad)):
         row = int(xp.argmax(xp.astype(bad, xp.int64)))

@@ -8,6 +8,7 @@ import sys
 
 import pandas as pd
 import pytest
+from paused import paused
 
 from sim import calibrate, sweep
 from sim.jobs.folder_lock import FolderInUse, owned, require_free, withdraw_manifest
@@ -86,26 +87,20 @@ def test_a_command_that_finds_its_folder_taken_takes_one_line(tmp_path, holder, 
     assert f"is being written by process {holder.pid}" in line
 
 
-def test_two_sweeps_on_one_folder_mix_nothing(tmp_path):
-    """Started together: one is done, or both are in turn, and the manifest is the table's."""
+def test_two_sweeps_on_one_folder_mix_nothing(tmp_path, capsys):
+    """A second one in the middle of the first, for the same results or for others."""
     out = tmp_path / "out"
-    start = [sys.executable, "-m", "sim.sweep", "--jobs", "1", "--rows", "2", "--out", str(out)]
-    runs = [
-        subprocess.Popen(
-            [*start, "--vocab", vocab, "--pairs", "zipf", "--rules", "sps"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for vocab in ("16", "32")
-    ]
-    ends = [(run.communicate()[1], run.returncode) for run in runs]
-    refused = [said for said, status in ends if status]
-    assert all("is being written by" in said for said in refused)
-    assert len(refused) < 2
+    small = ["--pairs", "zipf", "--rules", "sps", "--jobs", "1", "--rows", "2", "--out", str(out)]
+    with paused("sim.sweep", "sim.sweep.run_cells", *small, "--vocab", "16") as first:
+        for more in (["--vocab", "16", "--resume"], ["--vocab", "32"]):
+            assert sweep.main([*small, *more]) == 2
+            said = capsys.readouterr().err
+            assert f"out is being written by process {first.pid} on " in said
+        first.communicate("\n")
+        assert first.returncode == 0
     table = pd.read_parquet(out / "tradeoff.parquet")
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-    assert table["vocab"].unique().tolist() == manifest["arguments"]["vocab"]
+    assert table["vocab"].unique().tolist() == manifest["arguments"]["vocab"] == [16]
 
 
 def test_a_manifest_is_withdrawn_or_was_never_there(tmp_path):

@@ -137,7 +137,7 @@ def yin_plane(p: ArrayLike, q: ArrayLike, chosen: Sequence[Setting] | None = Non
 def _mark_rules(ax: Axes, chosen: Sequence[Setting], x: np.ndarray, y: np.ndarray) -> None:
     """One mark per setting, coloured by how its rule chooses what to accept."""
     kinds = np.array([kind_of(setting.rule) for setting in chosen])
-    for kind, marker in zip(KINDS, "oDs^vP"):
+    for kind, marker in zip(KINDS, "opDs^vPX"):
         if np.any(kinds == kind):
             ax.plot(x[kinds == kind], y[kinds == kind], marker, color=KIND_COLOURS[kind],
                     markersize=5.5, markeredgecolor="white", markeredgewidth=0.5, alpha=0.9,

@@ -28,13 +28,24 @@ __all__ = ["plot_amplification", "plot_tradeoff"]
 
 PANEL = ["source", "pair", "vocab"]
 SHADE = "#e6e6e6"
-KIND_COLOURS = dict(zip(KINDS, ("#0072B2", "#CC79A7", "#D55E00", "#E69F00", "#009E73", "#56B4E9")))
+KIND_COLOURS = {
+    "target": "#0072B2",
+    "truncated": "#56B4E9",
+    "cascade": "#CC79A7",
+    "candidate": "#D55E00",
+    "target only": "#E69F00",
+    "accept set": "#009E73",
+    "fixed rate": "#8C6D1F",
+    "other": "#888888",
+}
 KIND_TITLES = {
     "target": "one target π(p, q)",
+    "truncated": "the verifier, cut to likely tokens",
     "cascade": "draft or verifier, by confidence",
     "candidate": "a target for each candidate n",
     "target only": "the same, accepted with γ itself",
     "accept set": "a set of accepted tokens",
+    "fixed rate": "whatever the rows",
     "other": "others",
 }
 SOURCE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -8,7 +8,7 @@ the crossing of the target is looked for only between neighbours of which one me
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 from scipy.optimize import brentq
@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 from sim.checks import require_between
 from sim.tables.grid import Setting, settings
 from sim.tables.target import ACCEPTANCE, ROUNDING, Point, Target
+from theory import RULES
 
 __all__ = ["MET", "MISSED", "SLACK", "TOLERANCE", "Choice", "calibrate"]
 
@@ -135,7 +136,7 @@ def _choose(curve: _Curve, tolerance: float) -> Choice:
 
 def _refine(curve: _Curve, low: Setting, high: Setting, tolerance: float) -> None:
     """Try values between two until the target is met closely, or the two are close."""
-    whole = low.rule == "top_k"
+    whole = _counts(low)
     logarithmic = low.value > 0
     to, back = (math.log, math.exp) if logarithmic else (float, float)
     ends = {to(setting.value): setting.value for setting in (low, high)}
@@ -149,6 +150,12 @@ def _refine(curve: _Curve, low: Setting, high: Setting, tolerance: float) -> Non
     a, b = ends
     step = tolerance if logarithmic else tolerance * (b - a)
     brentq(excess, a, b, xtol=step, rtol=1e-12, disp=False)
+
+
+def _counts(setting: Setting) -> bool:
+    """Whether the parameter is a whole number by its declaration."""
+    kinds = {field.name: field.type for field in fields(RULES[setting.rule])}
+    return kinds[setting.parameter] in (int, "int")
 
 
 def _of(points: Mapping[Setting, Point], rule: str) -> dict[Setting, Point]:

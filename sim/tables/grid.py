@@ -26,11 +26,12 @@ class Setting:
     def parameters(self) -> dict[str, float]:
         """What `make_rule` takes beside the name.
 
-        The two thresholds of `typical` move together, α = √ε, as its authors recommend; all other
-        parameters than the one that varies have their defaults.
+        The two thresholds of `typical` and `truncated_typical` move together, α = √ε, as the
+        authors of the first recommend; all other parameters than the one that varies have their
+        defaults.
         """
         parameters = {self.parameter: self.value} if self.parameter else {}
-        if self.rule == "typical" and self.value >= 0:
+        if self.rule in _TYPICAL and self.value >= 0:
             parameters["alpha"] = sqrt(self.value)
         return parameters
 
@@ -44,12 +45,16 @@ def _spaced(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(f"{value:.4g}") for value in values)
 
 
+_TYPICAL = ("typical", "truncated_typical")
 # Round values, a factor of about two apart, with the paper's own 0.75 and 1.
 _BUDGETS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.75, 1.0, 2.0)
 _SHARES = _spaced(np.linspace(0, 1, 13))
 _SIGNED = _spaced(np.linspace(-1, 1, 13))
 _SQUARES = _spaced(np.linspace(0, 1, 13) ** 2)
 _FACTORS = _spaced(np.geomspace(1, 0.01, 13))
+_PROBABILITIES = _spaced(np.geomspace(0.9, 1e-4, 13))
+_COUNTS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0)
+_MASSES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999, 1.0)
 
 DEFAULT_GRID: dict[str, tuple[float, ...]] = {
     "sps": (0.0,),
@@ -69,27 +74,37 @@ DEFAULT_GRID: dict[str, tuple[float, ...]] = {
     "cactus_exact": _BUDGETS,
     "cactus_target_only": _BUDGETS,
     "target_only": _FACTORS,
-    "typical": _spaced(np.geomspace(0.9, 1e-4, 13)),
-    "top_k": (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0),
+    "typical": _PROBABILITIES,
+    "top_k": _COUNTS,
     "top_n_delta": _SQUARES,
+    "constant_threshold": _FACTORS,
+    "ratio_threshold": _FACTORS,
+    "truncated_typical": _PROBABILITIES,
+    "truncated_top_k": _COUNTS,
+    "truncated_top_p": _MASSES,
+    "synthetic": _SHARES,
 }
 """Default values of the parameter that a sweep varies (`RULES[name].parameter`), by rule."""
 
 KINDS: tuple[str, ...] = (
     "target",
+    "truncated",
     "cascade",
     "candidate",
     "target only",
     "accept set",
+    "fixed rate",
     "other",
 )
-_CASCADES = ("cascade_", "fuzzy")  # target rules whose target is the draft or the verifier itself
+# Target rules whose target is the draft or the verifier itself, and those without a draft in it.
+_BY_NAME = {"cascade_": "cascade", "fuzzy": "cascade", "truncated_": "truncated"}
 
 
 def kind_of(rule: str) -> str:
     """How a rule chooses what to accept: one of KINDS; "other" for a rule of another family."""
-    if rule.startswith(_CASCADES):
-        return "cascade"
+    for start, kind in _BY_NAME.items():
+        if rule.startswith(start):
+            return kind
     family = RULES[rule].family if rule in RULES else "other"
     return family if family in KINDS else "other"
 

@@ -32,6 +32,8 @@ BY_ROOT = {"mentored", "frontier", "cactus_exact", "cactus_target_only"}
 SUPPORT_KEEPERS = (
     *("cactus", "cactus_exact", "cactus_target_only"),
     *("lenience", "mentored", "top_k", "sps", "target_only"),
+    *("constant_threshold", "ratio_threshold"),
+    *("truncated_typical", "truncated_top_k", "truncated_top_p"),
 )
 
 
@@ -226,10 +228,16 @@ STRICT = [
     ("cactus_target_only", {"delta": 0, "exact": True}),
     ("target_only", {"threshold_single": 1, "threshold_acc": 1}),
     ("typical", {"epsilon": 1, "alpha": math.inf, "recovery": "verifier"}),
+    ("ratio_threshold", {"threshold": 1}),
+    ("truncated_typical", {"epsilon": 0}),
+    ("truncated_typical", {"alpha": 0}),
+    ("truncated_top_k", {"k": 9}),
+    ("truncated_top_p", {"top_p": 1}),
+    ("synthetic", {"rate": 0, "recover_by": "verifier"}),
 ]
 
 
-NEVER_STRICT = {"cascade_chow", "cascade_token_v3", "top_k", "top_n_delta"}
+NEVER_STRICT = {"cascade_chow", "cascade_token_v3", "top_k", "top_n_delta", "constant_threshold"}
 
 
 @pytest.mark.parametrize("setting", STRICT, ids=label)

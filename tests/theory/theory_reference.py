@@ -297,6 +297,54 @@ def top_n_delta(p, q, n=10, delta=0.01):
     return in_set(member, mode(q))
 
 
+# --- the rules of serving engines ------------------------------------------------------------
+
+
+def threshold_rule(below):
+    """Accept all of p where q/p ≥ θ, `below(p_n, q_n)` of it elsewhere; recover norm((q − p)₊)."""
+
+    def rule(p, q, threshold):
+        passes = [q_n > 0 and q_n >= threshold * p_n for p_n, q_n in zip(p, q)]
+        accept = [1.0 if t else below(p_n, q_n) for t, p_n, q_n in zip(passes, p, q)]
+        return accept, lambda n: norm(positive(q, p), q)
+
+    return rule
+
+
+def truncated(least):
+    """Strict sampling of q without what is below `least(q, …)`; the likeliest always stays."""
+
+    def target(p, q, **parameters):
+        edge = min(least(q, **parameters), max(q))
+        kept = [q_n if q_n >= edge else 0.0 for q_n in q]
+        return [q_n * math.fsum(q) / math.fsum(kept) for q_n in kept]
+
+    return coupled(target)
+
+
+def typical_edge(q, epsilon=0.09, alpha=0.3):
+    entropy = -math.fsum(q_n * math.log(q_n) for q_n in q if q_n > 0)
+    return min(epsilon, alpha * math.exp(-entropy))
+
+
+def nucleus_edge(q, top_p):
+    """The last of the likeliest tokens that are needed for a mass of top_p."""
+    if top_p == 1:
+        return 0.0
+    ordered = sorted(q, reverse=True)
+    needed = [
+        q_n
+        for i, q_n in enumerate(ordered)
+        if math.fsum(ordered[i:]) > (1 - top_p + 1e-14) * math.fsum(q)
+    ]
+    return min(needed, default=1.0)
+
+
+def synthetic(p, q, rate, recover_by="residual"):
+    recovery = {"residual": norm(positive(q, p), q), "verifier": q, "argmax": mode(q)}[recover_by]
+    return [rate] * len(q), lambda n: recovery
+
+
 PLAIN = {
     "sps": coupled(lambda p, q: list(q)),
     "lenience": coupled(lenience),
@@ -324,4 +372,12 @@ PLAIN = {
     "typical": typical,
     "top_k": top_k,
     "top_n_delta": top_n_delta,
+    "constant_threshold": threshold_rule(lambda p_n, q_n: 0.0),
+    "ratio_threshold": threshold_rule(lambda p_n, q_n: ratio(q_n, p_n)),
+    "truncated_typical": truncated(typical_edge),
+    "truncated_top_k": truncated(
+        lambda q, k: sorted(q, reverse=True)[k - 1] if k <= len(q) else 0.0
+    ),
+    "truncated_top_p": truncated(nucleus_edge),
+    "synthetic": synthetic,
 }

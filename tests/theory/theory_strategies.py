@@ -124,6 +124,19 @@ PARAMETERS = {
     },
     "top_k": {"k": st.integers(1, 9), "recovery": st.sampled_from(("verifier", "indicator"))},
     "top_n_delta": {"n": st.integers(1, 9), "delta": _number(0.0, 1.0)},
+    # No powers of two: θ·p would tie with q on rows of few tokens, up to its rounding.
+    "constant_threshold": {"threshold": _number(0.01, 1.0, 0.4137, 5e-324)},
+    "ratio_threshold": {"threshold": _number(0.01, 1.0, 0.4137, 5e-324)},
+    "truncated_typical": {
+        "epsilon": _number(0.0, 1.0, 0.09),
+        "alpha": st.one_of(st.sampled_from((0.0, 0.3, math.inf)), st.floats(0.01, 0.9)),
+    },
+    "truncated_top_k": {"k": st.integers(1, 9)},
+    "truncated_top_p": {"top_p": _number(0.01, 1.0, 5e-324)},
+    "synthetic": {
+        "rate": _number(0.0, 1.0),
+        "recover_by": st.sampled_from(("residual", "verifier", "argmax")),
+    },
 }
 assert PARAMETERS.keys() == RULES.keys()
 
@@ -165,6 +178,15 @@ EXAMPLES = [
     ("top_k", {"k": 2}),
     ("top_k", {"k": 2, "recovery": "indicator"}),
     ("top_n_delta", {"n": 3, "delta": 0.2}),
+    ("constant_threshold", {"threshold": 0.3}),
+    ("ratio_threshold", {"threshold": 0.3}),
+    ("truncated_typical", {}),
+    ("truncated_typical", {"epsilon": 0.3, "alpha": 0.8}),
+    ("truncated_top_k", {"k": 2}),
+    ("truncated_top_p", {"top_p": 0.7}),
+    ("synthetic", {"rate": 0.6}),
+    ("synthetic", {"rate": 0.6, "recover_by": "verifier"}),
+    ("synthetic", {"rate": 0.6, "recover_by": "argmax"}),
 ]
 assert {name for name, _ in EXAMPLES} == set(RULES)
 

@@ -57,7 +57,7 @@ def certified_divergence(
         Verifier distributions, float32 or float64.
     rule : Rule
         ``cactus``, ``cactus_exact``, ``lenience``, ``mentored``, a target-only rule,
-        ``interpolation`` or ``sps``.
+        ``interpolation``, ``sps``, ``ratio_threshold``, ``constant_threshold`` or a truncated rule.
     divergence : str or Divergence
         As in :func:`theory.divergence`.
     validate : bool
@@ -66,9 +66,10 @@ def certified_divergence(
     Returns
     -------
     Certificate
-        Exact for the linear rules and for mentored decoding (TV: up to 12 tokens), and for the
-        others where the row has at most 12 tokens or f(0) = ∞; bounds elsewhere, apart by the
-        defect of one token of the tail (see `capped.py`). Computed in float64, returned
+        Exact for the linear and the truncated rules and for mentored decoding (TV: up to 12
+        tokens), and for the others where the row has at most 12 tokens or f(0) = ∞; bounds
+        elsewhere, apart by the defect of one token of the tail (see `capped.py`), and for
+        ``constant_threshold`` above ½. Computed in float64, returned
         in the dtype of q.
 
     Raises
@@ -102,17 +103,17 @@ def certifying_budget(
         The divergence that no draft may exceed, in nats, ≥ 0.
     rule_name : str
         ``cactus``, ``cactus_exact``, ``cactus_target_only`` (δ), ``mentored`` (level),
-        ``lenience`` (l) or ``interpolation`` (α).
+        ``lenience`` (l), ``ratio_threshold`` (θ) or ``interpolation`` (α).
     divergence : str or Divergence
         As in :func:`theory.divergence`.
 
     Returns
     -------
     array [...]
-        The largest δ, level or α, or the smallest l, whose certificate's upper bound is at most
-        ``wanted``, to the last few digits (bisection; the bound is monotone in the parameter).
-        δ and the level are inf where no draft can exceed the wanted divergence at all; l is then
-        the rarest verifier probability, below which it changes nothing.
+        The largest δ, level or α, or the smallest l or θ, whose certificate's upper bound is at
+        most ``wanted``, to the last few digits (bisection; the bound is monotone in the parameter).
+        δ and the level are inf where no draft can exceed the wanted divergence at all; l and θ are
+        then the rarest verifier probability, below which it changes nothing.
 
     Raises
     ------
@@ -133,7 +134,7 @@ def certifying_budget(
         return FAMILIES[rule_name](rows, looseness)(kind).upper[:, None] <= wanted
 
     looseness = _largest(xp, allowed, xp.zeros_like(wanted))[:, 0]
-    if rule_name == "lenience":
+    if rule_name in ("lenience", "ratio_threshold"):
         rarest = xp.min(xp.where(rows.q > 0, rows.q, 1.0), axis=-1)
         looseness = xp.maximum(xp.exp(-looseness), rarest)  # below it every cap is 1 already
     elif rule_name == "interpolation":

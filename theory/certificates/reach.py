@@ -6,7 +6,11 @@ No draft is needed to describe them:
   output exceeds γ, and a draft p = h ≤ γ is accepted whole (claim 19). ``lenience`` is the same
   with the cap q/l: donors are cut to q/l, receivers stay below q, and p = h ≤ q/l is accepted
   whole. Its reach is at most d_f(1, l), that is log(1/l) for KL, attained iff some set of tokens
-  holds exactly l.
+  holds exactly l. ``ratio_threshold`` has the cap q/θ in the same way.
+* ``constant_threshold`` accepts p = h ≤ q/θ whole as well. Where it rejects, p_n > q_n/θ, so that
+  the rejected mass is below TV(p, q)/(1−θ), and a receiver below p + (q−p)/(1−θ) ≤ q/(1−θ): the
+  caps q/θ and q/min(θ, 1−θ) give bounds, equal for θ ≤ ½. At θ = 1 only Σh = 1 is left.
+* The truncated rules emit one law, whatever the draft.
 * ``cactus_target_only``, ``target_only`` and ``interpolation``: the output is linear in p, so the
   set is the convex hull of the V outputs of one-hot drafts, and one of these is the worst (claim
   20).
@@ -42,9 +46,13 @@ from theory.certificates.capped import Extent, largest_divergence, subsets
 from theory.divergences.kinds import Power
 from theory.divergences.summand import Divergence
 from theory.optimum.gamma import Gamma, optimal_gamma, second_order_gamma
+from theory.pair import Pair
 from theory.rules import CandidateRule, Rule, TargetOnlyRule
 from theory.rules.target import Interpolation, Lenience, Mentored, SpS
+from theory.rules.thresholds import ConstantThreshold, RatioThreshold
+from theory.rules.truncated import TruncatedRule
 
+PASSES = 1e-12  # of log(p/q), by which a draft passes a test of its ratio whatever the rounding
 SEARCH_STEPS = 42  # of the golden section for TV under mentored decoding
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 VARIATION_HEADS = 12  # up to this many tokens TV under mentored decoding is exact
@@ -73,6 +81,14 @@ def reach_of(rule: Rule, rows: Rows) -> Bound:
         return _capped(rows, q)
     if isinstance(rule, Lenience):
         return FAMILIES["lenience"](rows, -math.log(rule.l) * constant)
+    if isinstance(rule, RatioThreshold):
+        return FAMILIES["ratio_threshold"](rows, -math.log(rule.threshold) * constant)
+    if isinstance(rule, ConstantThreshold):
+        margin = min(rule.threshold, 1.0 - rule.threshold)
+        most = -math.log(margin) if margin > 0 else math.inf
+        return _threshold(rows, -math.log(rule.threshold) * constant, most * constant)
+    if isinstance(rule, TruncatedRule):
+        return _one_law(rows, rule)
     if isinstance(rule, Interpolation):
         return _hull(rows, _towards_one_hot(q, rule.alpha * constant))
     if isinstance(rule, Mentored):
@@ -81,11 +97,18 @@ def reach_of(rule: Rule, rows: Rows) -> Bound:
 
 
 def _known() -> str:
-    return ", ".join([*FAMILIES, "target_only", "sps"])
+    cuts = ("truncated_typical", "truncated_top_k", "truncated_top_p")
+    return ", ".join([*FAMILIES, "constant_threshold", *cuts, "target_only", "sps"])
 
 
 def _towards_one_hot(q: Array, share: Array) -> Gamma:
     return Gamma(q + share * (1.0 - q), (1.0 - share) * (1.0 - q))
+
+
+def _scaled(rows: Rows, looseness: Array) -> Bound:
+    """The cap q·e^x, for a looseness x ``[R, 1]``."""
+    xp, q = rows.xp, rows.q
+    return _capped(rows, xp.where(q > 0, q * xp.exp(xp.minimum(looseness, 700.0)), 0.0))
 
 
 # Each rule's bound as a function of a looseness ``[R, 1]`` in [0, inf]; 0 is strict.
@@ -95,9 +118,8 @@ FAMILIES: dict[str, Callable[[Rows, Array], Bound]] = {
     "cactus_target_only": lambda rows, x: _hull(
         rows, second_order_gamma(rows.q, x, validate=False)
     ),
-    "lenience": lambda rows, x: _capped(
-        rows, rows.xp.where(rows.q > 0, rows.q * rows.xp.exp(rows.xp.minimum(x, 700.0)), 0.0)
-    ),
+    "lenience": _scaled,
+    "ratio_threshold": lambda rows, x: _threshold(rows, x, x),
     "interpolation": lambda rows, x: _hull(rows, _towards_one_hot(rows.q, -rows.xp.expm1(-x))),
     "mentored": lambda rows, x: _mentored(rows, x),
 }
@@ -116,6 +138,28 @@ def _capped(rows: Rows, cap: Array) -> Bound:
         lower, upper, vertex = largest_divergence(kind, *packed)
         padded = xp.where(valid, token, width)
         return Extent(lower, upper, _scatter_padded(xp, vertex, padded, width))
+
+    return bound
+
+
+def _threshold(rows: Rows, looseness: Array, most: Array) -> Bound:
+    """Drafts that pass q ≥ θ·p are emitted whole, and no token goes beyond q·e^most."""
+    inside, outside = _scaled(rows, looseness - PASSES), _scaled(rows, most)
+
+    def bound(kind: Divergence) -> Extent:
+        lower, _, vertex = inside(kind)
+        return Extent(lower, outside(kind).upper, vertex)
+
+    return bound
+
+
+def _one_law(rows: Rows, rule: TruncatedRule) -> Bound:
+    """The one law that is emitted; the draft that proposes it is accepted whole."""
+    law = rule.target(Pair.prepare(rows.q, rows.q, validate=False, sort=False, compress=False))
+
+    def bound(kind: Divergence) -> Extent:
+        worst = kind.between(law, rows.q)
+        return Extent(worst, worst, law)
 
     return bound
 

@@ -7,10 +7,15 @@ import inspect
 from typing import Any
 
 from theory.rules.accept_set import ACCEPT_SET_RULES
-from theory.rules.base import AcceptSetRule, Rule, TargetRule, plain_parameter
+from theory.rules.base import AcceptSetRule, Rule, TargetRule
 from theory.rules.candidate import CANDIDATE_RULES, CandidateRule, TargetOnlyRule
+from theory.rules.cascades import CASCADE_RULES
+from theory.rules.fixed_rate import FIXED_RATE_RULES
+from theory.rules.parameters import plain_parameter
 from theory.rules.registry import Registry
 from theory.rules.target import TARGET_RULES
+from theory.rules.thresholds import THRESHOLD_RULES
+from theory.rules.truncated import TRUNCATED_RULES
 
 __all__ = [
     "RULES",
@@ -45,13 +50,24 @@ def register(cls: type[Rule]) -> type[Rule]:
     return cls
 
 
-_CLASSES: list[type[Rule]] = [*TARGET_RULES, *CANDIDATE_RULES, *ACCEPT_SET_RULES]
+_CLASSES: list[type[Rule]] = [
+    *TARGET_RULES,
+    *CASCADE_RULES,
+    *CANDIDATE_RULES,
+    *ACCEPT_SET_RULES,
+    *THRESHOLD_RULES,
+    *TRUNCATED_RULES,
+    *FIXED_RATE_RULES,
+]
 for _cls in _CLASSES:
     register(_cls)
 
 
 def make_rule(name: str, **parameters: Any) -> Rule:
     """Return the rule ``name`` with these parameters: ``make_rule("cactus", delta=0.1)``.
+
+    A parameter may be given under the name that an engine has for it, one of the class's
+    ``aliases``: ``make_rule("top_n_delta", relaxed_topk=10, relaxed_delta=0.6)``.
 
     Raises
     ------
@@ -64,6 +80,7 @@ def make_rule(name: str, **parameters: Any) -> Rule:
     if name not in RULES:
         raise ValueError(f"unknown rule {name!r}{_hint(name, list(RULES))}")
     signature = inspect.signature(RULES[name])
+    parameters = _own_names(name, parameters)
     for given in parameters:
         if given not in signature.parameters:
             raise ValueError(
@@ -78,6 +95,17 @@ def make_rule(name: str, **parameters: Any) -> Rule:
     if missing:
         raise ValueError(f"rule {name!r} needs the parameter {missing[0]!r}")
     return RULES[name](**{n: plain_parameter(value) for n, value in parameters.items()})
+
+
+def _own_names(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters under the rule's own names; ValueError for one that is given twice."""
+    aliases, named = RULES[name].aliases, {}
+    for given, value in parameters.items():
+        own = aliases.get(given, given)
+        if own in named:
+            raise ValueError(f"rule {name!r} is given {own!r} twice: {given!r} is a name of it")
+        named[own] = value
+    return named
 
 
 def _hint(word: str, known: list[str]) -> str:

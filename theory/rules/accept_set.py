@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from theory.arrays import Array, check_scalar, normalised_or
 from theory.pair import Pair
-from theory.rules.base import AcceptSetRule, plain_parameter, verifier_mode
+from theory.rules.base import AcceptSetRule, verifier_mode
+from theory.rules.parameters import chosen_from, plain_parameter, whole_number
 
 
 def _choice(recover_by: str, recovery: str | None, choices: tuple[str, ...]) -> str:
     """Return the way to recover that either name of the parameter gives."""
     name, value = ("recover_by", recover_by) if recovery is None else ("recovery", recovery)
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-    return value
-
-
-def _count(name: str, value: int) -> int:
-    check_scalar(name, value, 1, math.inf, finite=True)
-    if int(value) != value:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
+    return chosen_from(name, value, choices)
 
 
 def _freeze(rule: AcceptSetRule, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(rule, name, plain_parameter(value))
+
+
+def typical_threshold(pair: Pair, epsilon: float, alpha: float) -> Array:
+    """Return min(ε, α·e^{−H(q)}) per row, H the exact entropy of the verifier in nats."""
+    xp = pair.xp
+    return xp.minimum(alpha * xp.exp(-pair.verifier_entropy), epsilon)
 
 
 @dataclass(frozen=True, init=False)
@@ -44,6 +44,10 @@ class Typical(AcceptSetRule):
     recover_by: str
     name = "typical"
     parameter = "epsilon"
+    aliases: ClassVar[Mapping[str, str]] = {
+        "posterior_threshold": "epsilon",
+        "posterior_alpha": "alpha",
+    }
 
     # Written out because a field ``recovery`` would hide the method.
     def __init__(
@@ -61,8 +65,7 @@ class Typical(AcceptSetRule):
 
     def threshold(self, pair: Pair) -> Array:
         """Return min(ε, α·e^{−H(q)}) per row."""
-        xp = pair.xp
-        return xp.minimum(self.alpha * xp.exp(-pair.verifier_entropy), self.epsilon)
+        return typical_threshold(pair, self.epsilon, self.alpha)
 
     def accepted(self, pair: Pair) -> Array:
         return pair.q > self.threshold(pair)[:, None]
@@ -88,7 +91,7 @@ class TopK(AcceptSetRule):
         self, k: int, recover_by: str = "verifier", *, recovery: str | None = None
     ) -> None:
         chosen = _choice(recover_by, recovery, ("verifier", "indicator"))
-        _freeze(self, k=_count("k", k), recover_by=chosen)
+        _freeze(self, k=whole_number("k", k), recover_by=chosen)
 
     def accepted(self, pair: Pair) -> Array:
         return (pair.q > 0) & (pair.q >= pair.verifier_rank_value(self.k)[:, None])
@@ -104,18 +107,19 @@ class TopK(AcceptSetRule):
 class TopNDelta(AcceptSetRule):
     """Accept iff n is among the N largest of q, q_n > 0 and q_n ≥ max q − Δ; recover the mode.
 
-    The relaxed acceptance of a serving engine for reasoning models. Ties at rank N are accepted;
-    Δ = 0 is greedy.
+    The relaxed acceptance of TensorRT-LLM for reasoning models, under its names ``relaxed_topk``
+    (N) and ``relaxed_delta`` (Δ). Ties at rank N are accepted; Δ = 0 is greedy.
     """
 
     n: int = 10
     delta: float = 0.01
     name = "top_n_delta"
     parameter = "delta"
+    aliases: ClassVar[Mapping[str, str]] = {"relaxed_topk": "n", "relaxed_delta": "delta"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _freeze(self, n=_count("n", self.n))
+        _freeze(self, n=whole_number("n", self.n))
         check_scalar("delta", self.delta, 0.0, 1.0)
 
     def accepted(self, pair: Pair) -> Array:

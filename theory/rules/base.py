@@ -9,11 +9,11 @@ is sampled when n is rejected. Its exact one-step law is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import array_api_compat
-import numpy as np
 
 from theory.arrays import (
     Array,
@@ -28,9 +28,9 @@ from theory.arrays import (
     take_rows,
     to_numpy,
 )
-from theory.divergences.kinds import Divergence, resolve_divergence
 from theory.law import OneStep, as_probability, enumerated_law
 from theory.pair import Pair
+from theory.rules.parameters import literal, plain_parameter
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Rule(ABC):
     family: ClassVar[str] = "other"
     parameter: ClassVar[str | None] = None  # the one that a sweep varies; else the first float
     values: ClassVar[tuple[float, ...]] = ()  # those that a sweep tries where none are asked for
+    aliases: ClassVar[Mapping[str, str]] = {}  # names that engines have for its parameters
     needs_order: ClassVar[bool] = False  # whether ``law`` uses the rows sorted by p/q
     reads_raw: ClassVar[bool] = False  # whether p and q before temperature and filters are read
     keeps_strict: ClassVar[bool] = False  # whether b_n ≥ min(1, q_n/p_n) for every candidate
@@ -60,7 +61,7 @@ class Rule(ABC):
             object.__setattr__(self, name, plain_parameter(value))
 
     def __repr__(self) -> str:
-        given = (f"{name}={_literal(value)}" for name, value in self.parameters.items())
+        given = (f"{name}={literal(value)}" for name, value in self.parameters.items())
         return f"{type(self).__qualname__}({', '.join(given)})"
 
     @property
@@ -148,26 +149,6 @@ class Rule(ABC):
             p, q, p_raw=p_raw, q_raw=q_raw, validate=validate, sort=self.needs_order
         )
         return pair.expand(self.law(pair).output)
-
-
-def plain_parameter(value: Any) -> Any:
-    """Return a parameter as a rule keeps it: Python's numbers, divergences by their names."""
-    if isinstance(value, Divergence) and _is_known(value):
-        return value.name
-    return plain_number(value)
-
-
-def _is_known(kind: Divergence) -> bool:
-    try:
-        return resolve_divergence(kind.name) == kind
-    except ValueError:
-        return False
-
-
-def _literal(value: Any) -> str:
-    """Return the text that Python reads as this value, infinities included."""
-    endless = isinstance(value, float) and not np.isfinite(value)
-    return f"float({str(value)!r})" if endless else repr(value)
 
 
 def _candidates(pair: Pair, n: Array | int) -> Array:
@@ -263,6 +244,12 @@ class AcceptSetRule(Rule):
         rejected = xp.sum(xp.where(member, 0.0, pair.p), axis=-1, keepdims=True)
         acceptance = as_probability(xp, xp.sum(kept, axis=-1))
         return OneStep(acceptance, kept + rejected * self.fallback(pair))
+
+
+def strict_residual(pair: Pair) -> Array:
+    """Return norm((q − p)₊), what strict sampling recovers from; q where it is empty."""
+    xp, p, q = pair.xp, pair.p, pair.q
+    return pair.cached("residual", lambda: normalised_or(xp, xp.maximum(q - p, 0.0), q))
 
 
 def verifier_mode(pair: Pair) -> Array:

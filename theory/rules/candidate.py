@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from theory.arrays import (
     Array,
@@ -183,15 +185,20 @@ class CactusTargetOnly(TargetOnlyRule):
 
 @dataclass(frozen=True)
 class TargetOnly(TargetOnlyRule):
-    """Accept iff u < q_n/θ_acc or q_n ≥ θ_single: the target-only sampler of a serving engine.
+    """Accept iff u < q_n/θ_acc or q_n ≥ θ_single: SGLang's sampler, for a chain of drafts.
 
-    Both thresholds lie in (0, 1]; 1 and 1 are strict and lossless for every draft.
+    Its options have these names behind ``speculative_accept_``. Both thresholds lie in (0, 1]; 1
+    and 1 are strict and lossless for every draft.
     """
 
     threshold_single: float = 1.0
     threshold_acc: float = 1.0
     name = "target_only"
     parameter = "threshold_acc"
+    aliases: ClassVar[Mapping[str, str]] = {
+        "speculative_accept_threshold_single": "threshold_single",
+        "speculative_accept_threshold_acc": "threshold_acc",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

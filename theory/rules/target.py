@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from theory.arrays import Array, check_scalar, normalised_or
+from theory.arrays import Array, check_scalar
 from theory.divergences.kinds import Divergence, resolve_divergence
 from theory.frontier.clipped import clipped_law
 from theory.frontier.merging import clipped_target, surely_kept
 from theory.law import OneStep
 from theory.pair import Pair
-from theory.rules.base import TargetRule
+from theory.rules.base import TargetRule, strict_residual
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,10 @@ class SpS(TargetRule):
         return pair.q
 
 
-def _kept_and_recovered(pair: Pair, kept: Array) -> Array:
+def kept_and_recovered(pair: Pair, kept: Array) -> Array:
     """Return kept + R·norm((q−p)₊), R = Σ(p − kept): the output of a rule that recovers as SpS."""
-    xp, p, q = pair.xp, pair.p, pair.q
-    residual = pair.cached("residual", lambda: normalised_or(xp, xp.maximum(q - p, 0.0), q))
-    return kept + xp.sum(p - kept, axis=-1, keepdims=True) * residual
+    rejected = pair.xp.sum(pair.p - kept, axis=-1, keepdims=True)
+    return kept + rejected * strict_residual(pair)
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Lenience(TargetRule):
     def target(self, pair: Pair) -> Array:
         xp = pair.xp
         # min(q, l)/l is q/l where that is below 1 and cannot overflow; p ≤ 1 needs no more of it.
-        return _kept_and_recovered(pair, xp.minimum(pair.p, xp.minimum(pair.q, self.l) / self.l))
+        return kept_and_recovered(pair, xp.minimum(pair.p, xp.minimum(pair.q, self.l) / self.l))
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Ears(TargetRule):
     def target(self, pair: Pair) -> Array:
         slack = self.tau * (1.0 - pair.verifier_max)
         kept = pair.xp.minimum(pair.p, pair.q + pair.p * slack[:, None])
-        return _kept_and_recovered(pair, kept)
+        return kept_and_recovered(pair, kept)
 
 
 @dataclass(frozen=True)
@@ -159,167 +158,4 @@ class Frontier(_ClippedRule):
         return resolve_divergence(self.divergence)
 
 
-@dataclass(frozen=True)
-class _Switch(TargetRule):
-    """A rule that emits the draft where it is trusted and the verifier elsewhere."""
-
-    keeps_strict = True
-
-    def trusts(self, pair: Pair) -> Array:
-        """Return, per row, whether the draft is emitted."""
-        raise NotImplementedError
-
-    def target(self, pair: Pair) -> Array:
-        return pair.xp.where(self.trusts(pair)[:, None], pair.p, pair.q)
-
-
-@dataclass(frozen=True)
-class CascadeChow(_Switch):
-    """p where max p° ≥ 1 − α, else q (Narasimhan et al. 2405.19261). α in [0, 1]."""
-
-    alpha: float
-    name = "cascade_chow"
-    parameter = "alpha"
-    reads_raw = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scalar("alpha", self.alpha, 0.0, 1.0)
-
-    def trusts(self, pair: Pair) -> Array:
-        return pair.p_raw_max >= 1.0 - self.alpha
-
-
-@dataclass(frozen=True)
-class CascadeDiff(_Switch):
-    """p where max p° ≥ max q° − α, else q (2405.19261). α in [−1, 1]."""
-
-    alpha: float
-    name = "cascade_diff"
-    parameter = "alpha"
-    reads_raw = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scalar("alpha", self.alpha, -1.0, 1.0)
-
-    def trusts(self, pair: Pair) -> Array:
-        return pair.p_raw_max >= pair.q_raw_max - self.alpha
-
-
-@dataclass(frozen=True)
-class CascadeOpt(_Switch):
-    """p where max p° ≥ max q° − α·TV(p, q), else q (2405.19261). α real; −inf is strict."""
-
-    alpha: float
-    name = "cascade_opt"
-    parameter = "alpha"
-    reads_raw = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scalar("alpha", self.alpha, -math.inf, math.inf)
-
-    def trusts(self, pair: Pair) -> Array:
-        xp, distance = pair.xp, pair.total_variation
-        apart = distance > 0  # inf·0 would be NaN; p = q needs no allowance
-        allowance = xp.where(apart, self.alpha * xp.where(apart, distance, 1.0), 0.0)
-        return pair.p_raw_max >= pair.q_raw_max - allowance
-
-
-@dataclass(frozen=True)
-class _TokenCascade(TargetRule):
-    """π(v) = p(v)·1[v ∈ T] + q(v)·p(Tᶜ) for a set T of trusted tokens (2405.19261)."""
-
-    alpha: float
-    parameter = "alpha"
-    reads_raw = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scalar("alpha", self.alpha, *self._range())
-
-    @staticmethod
-    def _range() -> tuple[float, float]:
-        return -1.0, 1.0
-
-    def trusted(self, pair: Pair) -> Array:
-        """Return the membership in T, ``[R, K]``."""
-        raise NotImplementedError
-
-    def target(self, pair: Pair) -> Array:
-        xp, member = pair.xp, self.trusted(pair)
-        deferred = xp.sum(xp.where(member, 0.0, pair.p), axis=-1, keepdims=True)
-        return xp.where(member, pair.p, 0.0) + pair.q * deferred
-
-
-@dataclass(frozen=True)
-class CascadeTokenV1(_TokenCascade):
-    """T = {v : p°(v) ≥ max q° − α}. Strict only where T is empty."""
-
-    name = "cascade_token_v1"
-
-    def trusted(self, pair: Pair) -> Array:
-        return pair.p_raw >= pair.q_raw_max[:, None] - self.alpha
-
-
-@dataclass(frozen=True)
-class CascadeTokenV2(_TokenCascade):
-    """T = {v : q°(v) ≥ max q° − α}. α = 0 is not lossless: T holds the verifier's mode."""
-
-    name = "cascade_token_v2"
-
-    def trusted(self, pair: Pair) -> Array:
-        return pair.q_raw >= pair.q_raw_max[:, None] - self.alpha
-
-
-@dataclass(frozen=True)
-class CascadeTokenV3(_TokenCascade):
-    """T = {v : q°(v) ≥ (1−α)·max q°}, α in [0, 1]. α = 0 is not lossless either."""
-
-    name = "cascade_token_v3"
-
-    @staticmethod
-    def _range() -> tuple[float, float]:
-        return 0.0, 1.0
-
-    def trusted(self, pair: Pair) -> Array:
-        return pair.q_raw >= (1.0 - self.alpha) * pair.q_raw_max[:, None]
-
-
-@dataclass(frozen=True)
-class Fuzzy(_Switch):
-    """p where Div(p, q) ≤ T, else q (fuzzy speculative decoding 2502.20704, reducible form).
-
-    Div is Jensen–Shannon in nats by default; T < 0 is strict.
-    """
-
-    threshold: float
-    divergence: str | Divergence = "js"
-    name = "fuzzy"
-    parameter = "threshold"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scalar("threshold", self.threshold, -math.inf, math.inf)
-        resolve_divergence(self.divergence)
-
-    def trusts(self, pair: Pair) -> Array:
-        return resolve_divergence(self.divergence).between(pair.p, pair.q) <= self.threshold
-
-
-TARGET_RULES: list[type[TargetRule]] = [
-    SpS,
-    Lenience,
-    Interpolation,
-    Ears,
-    Mentored,
-    Frontier,
-    CascadeChow,
-    CascadeDiff,
-    CascadeOpt,
-    CascadeTokenV1,
-    CascadeTokenV2,
-    CascadeTokenV3,
-    Fuzzy,
-]
+TARGET_RULES: list[type[TargetRule]] = [SpS, Lenience, Interpolation, Ears, Mentored, Frontier]

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from sim.drawing.logaxis import LogAxis
 from sim.figures.tradeoff import plot_amplification, plot_tradeoff, rule_markers
 from sim.pairs.families import generators, make_family
-from sim.tables.grid import settings
+from sim.tables.grid import kind_of, settings
 from sim.tables.tradeoff import Tradeoff
 from theory import RULES
 from theory.pair import Pair
@@ -53,8 +53,7 @@ def test_a_table_of_strict_sampling_alone_can_be_drawn(results, tmp_path):
 def test_every_rule_has_a_marker_of_its_own_within_its_kind():
     markers = rule_markers(list(RULES))
     assert set(markers) == set(RULES)
-    pairs = [(RULES[rule].family, rule.startswith(("cascade", "fuzzy")), markers[rule])
-             for rule in RULES]  # fmt: skip
+    pairs = [(kind_of(rule), markers[rule]) for rule in RULES]
     assert len(set(pairs)) == len(pairs)
 
 

@@ -25,8 +25,16 @@ RULES = {
     "target_only": {"threshold_acc": 0.6},
     "interpolation": {"alpha": 0.3},
     "sps": {},
+    "ratio_threshold": {"threshold": 0.7},
+    "constant_threshold": {"threshold": 0.7},
+    "truncated_typical": {"epsilon": 0.2},
+    "truncated_top_k": {"k": 3},
+    "truncated_top_p": {"top_p": 0.8},
 }
-BUDGETED = ["cactus", "cactus_exact", "lenience", "mentored", "cactus_target_only", "interpolation"]
+BUDGETED = [
+    *("cactus", "cactus_exact", "lenience", "mentored", "cactus_target_only", "interpolation"),
+    "ratio_threshold",
+]
 
 
 def products(kinds, names):
@@ -42,7 +50,12 @@ def products(kinds, names):
     ]
 
 
-PARAMETER = {"lenience": "l", "mentored": "level", "interpolation": "alpha"}
+PARAMETER = {
+    "lenience": "l",
+    "mentored": "level",
+    "interpolation": "alpha",
+    "ratio_threshold": "threshold",
+}
 
 
 def rule_of(name):
@@ -54,7 +67,8 @@ def spent_by(draft, q, rule, kind):
 
 
 def cap_of(rule, q):
-    return np.minimum(q / rule.l, 1.0) if rule.name == "lenience" else rule.gamma(q).value
+    factor = {"lenience": "l", "ratio_threshold": "threshold"}.get(rule.name)
+    return np.minimum(q / getattr(rule, factor), 1.0) if factor else rule.gamma(q).value
 
 
 def vertices(q, cap):
@@ -68,7 +82,7 @@ def vertices(q, cap):
             yield whole + left * np.eye(len(q))[k]
 
 
-@pytest.mark.parametrize("name", ["cactus", "cactus_exact", "lenience"])
+@pytest.mark.parametrize("name", ["cactus", "cactus_exact", "lenience", "ratio_threshold"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_rows_are_exact(name, kind):
     rng, rule = np.random.default_rng(3), rule_of(name)
@@ -177,6 +191,33 @@ def test_target_only_is_certified_at_its_budget():
         np.testing.assert_allclose(certified_divergence(q, rule).upper, delta, rtol=1e-12)
         closed = theory.make_rule("cactus_target_only", delta=delta)
         assert np.all(certified_divergence(q, closed).upper <= np.log1p(2 * delta) + 1e-15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_constant_threshold_of_at_most_a_half_has_the_reach_of_lenience(kind):
+    q = np.random.default_rng(15).dirichlet(np.ones(9), size=5)
+    constant = theory.make_rule("constant_threshold", threshold=0.4)
+    found = certified_divergence(q, constant, kind)
+    expected = certified_divergence(q, theory.make_rule("lenience", l=0.4), kind)
+    np.testing.assert_allclose(found.upper, expected.upper, rtol=1e-12)
+    np.testing.assert_allclose(found.lower, expected.lower, rtol=1e-9)
+
+
+def test_a_constant_threshold_of_one_reaches_everything_on_the_support():
+    """Its worst draft is a hair away from the verifier: all but the rarest token is rejected."""
+    q = np.array([0.49, 0.48, 0.03])
+    rule = theory.make_rule("constant_threshold", threshold=1)
+    upper = certified_divergence(q, rule).upper
+    assert upper == pytest.approx(-np.log(0.03))
+    draft = q + 1e-12 * np.array([1, 1, -2])
+    assert spent_by(draft, q, rule, "kl") == pytest.approx(upper)
+
+
+def test_a_truncated_law_is_certified_at_what_it_cuts():
+    q = np.array([[0.5, 0.3, 0.15, 0.05], [0.97, 0.01, 0.01, 0.01]])
+    found = certified_divergence(q, theory.make_rule("truncated_top_p", top_p=0.9))
+    np.testing.assert_allclose(found.upper, -np.log([0.95, 0.97]), rtol=1e-12)
+    np.testing.assert_array_equal(found.lower, found.upper)
 
 
 def test_lenience_is_certified_at_the_logarithm():

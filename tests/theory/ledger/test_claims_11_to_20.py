@@ -92,7 +92,7 @@ BREAKAGES = [
     (13, "theory.law._received", _scaled(2.0)),
     (14, "theory.law._received", _scaled(2.0)),
     (15, "theory.frontier.clipped.ClippedFamily.solve", _rejecting_more),
-    (16, "theory.rules.target._kept_and_recovered", _scaled(0.9)),
+    (16, "theory.rules.target.kept_and_recovered", _scaled(0.9)),
     (16, "theory.frontier.clipped.ClippedFamily.solve", _rejecting_more),
     (17, "theory.frontier.levels._mass_at_slopes", _scaled(1.02)),
     (18, "theory.rules.candidate.candidate_law", _squared_acceptance),

@@ -105,7 +105,7 @@ BREAKAGES = [
         "theory.rules.target.Mentored._kind",
         _replaced_by(lambda self: theory.DIVERGENCES["kl"]),
     ),
-    ("R3", "theory.rules.target._TokenCascade.target", _replaced_by(lambda self, pair: pair.q)),
+    ("R3", "theory.rules.cascades._TokenCascade.target", _replaced_by(lambda self, pair: pair.q)),
     ("R4", "theory.rules.accept_set.Typical.accepted", _replaced_by(lambda self, pair: pair.q > 0)),
 ]
 

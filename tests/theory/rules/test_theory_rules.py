@@ -20,6 +20,8 @@ NAMES = {
     *("cascade_token_v1", "cascade_token_v2", "cascade_token_v3", "fuzzy"),
     *("cactus", "cactus_exact", "cactus_target_only", "target_only"),
     *("typical", "top_k", "top_n_delta"),
+    *("constant_threshold", "ratio_threshold", "synthetic"),
+    *("truncated_typical", "truncated_top_k", "truncated_top_p"),
 }
 
 
@@ -28,7 +30,7 @@ def test_every_rule_is_registered_under_its_name():
     for name, cls in RULES.items():
         assert cls.name == name
         assert issubclass(cls, Rule)
-        assert cls.family in ("target", "candidate", "target only", "accept set")
+        assert cls.family in ("target", "candidate", "target only", "accept set", "fixed rate")
 
 
 def kept_and_strict(rule, p, q):
@@ -89,6 +91,10 @@ def test_the_parameter_that_a_sweep_varies_exists():
         ("cactus", {"delta": None}, "delta must be a number, got None"),
         ("cactus", {"delta": "0.1"}, "delta must be a number, got '0.1'"),
         ("top_k", {"k": True}, "k must be a number, got True"),
+        ("synthetic", {"rate": 1, "recover_by": "p"}, "recover_by must be one of residual, verif"),
+        ("truncated_top_k", {"k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
+        ("top_n_delta", {"relaxed_topk": 2, "n": 2}, "'top_n_delta' is given 'n' twice: 'n' is a"),
+        ("cactus", {"relaxed_delta": 1}, "rule 'cactus' has no parameter 'relaxed_delta'"),
     ],
 )
 def test_what_make_rule_refuses(name, parameters, message):
@@ -119,6 +125,13 @@ RANGES = [
     ("top_k", "k", (1, 10**6), (0, -1, math.inf, math.nan)),
     ("top_n_delta", "n", (1, 10**6), (0, -1, math.inf, math.nan)),
     ("top_n_delta", "delta", (0, 1), (-0.1, 1.1, math.nan)),
+    ("constant_threshold", "threshold", (1e-300, 1), (0, -0.1, 1.1, math.nan)),
+    ("ratio_threshold", "threshold", (1e-300, 1), (0, -0.1, 1.1, math.nan)),
+    ("truncated_typical", "epsilon", (0, 1), (-0.1, 1.1, math.nan)),
+    ("truncated_typical", "alpha", (0, math.inf), (-0.1, math.nan)),
+    ("truncated_top_k", "k", (1, 10**6), (0, -1, math.inf, math.nan)),
+    ("truncated_top_p", "top_p", (1e-300, 1), (0, 1.1, math.nan)),
+    ("synthetic", "rate", (0, 1), (-0.1, 1.1, math.nan)),
 ]
 
 

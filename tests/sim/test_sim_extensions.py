@@ -197,7 +197,7 @@ def test_the_help_of_a_sweep_lists_the_rule(write):
     path = write()
     status, out, _ = run("sim.sweep", "--import", path, "--help", cwd=path.parent)
     assert status == 0
-    assert "top_n_delta, half" in out
+    assert "synthetic, half" in out
 
 
 def test_a_sweep_of_two_workers_knows_the_rule_and_runs_an_edited_one_again(write):

@@ -1,0 +1,1 @@
+"""The laboratory's acceptance rules inside vLLM."""

@@ -75,11 +75,15 @@ def measure_step(
 
 
 def step_table(path: Path = RESULTS) -> pd.DataFrame:
-    """The recorded ratios in per cent: rules as rows, draft length and setting as columns."""
+    """The recorded ratios in per cent: rules as rows, draft length and setting as columns.
+
+    A rule that was not measured yet has no row.
+    """
     steps = pd.DataFrame(json.loads(path.read_text(encoding="utf-8"))["steps"])
     steps["percent"] = 100 * steps["rule_over_verify"]
     wide = steps.pivot(index="rule", columns=["draft_tokens", "settings"], values="percent")
-    return wide.reindex(index=list(RULES), columns=list(product(LENGTHS, SETTINGS)))
+    measured = [rule for rule in RULES if rule in wide.index]
+    return wide.reindex(index=measured, columns=list(product(LENGTHS, SETTINGS)))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from real_models.errors import UserError
 from real_models.measuring.headlines import headlines, sentences
 from real_models.measuring.parts import Part, Resources, make_parts, measure_part, trace_digest
+from real_models.measuring.spans import Span, positions_inside, require_strict, span_text
 from real_models.measuring.tables import Results
 from real_models.models.loading import resolve_device
 from real_models.models.logits import told_cut
@@ -65,6 +67,7 @@ class Plan:
     resources: Resources
     parts: dict[str, tuple[Part, tuple[Setting, ...]]]
     jobs: int
+    inside: dict[str, np.ndarray] | None = None  # by prompt, the positions in the span
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,6 +91,9 @@ def _parser() -> Parser:
     add("--settings", nargs="+", default=list(DEFAULT_SETTINGS), metavar="SETTING",
         help="temperature and filters of both models; 'T=1 greedy-draft' for a draft that proposes "
         f"its likeliest token (default: {' and '.join(map(repr, DEFAULT_SETTINGS))})")  # fmt: skip
+    add("--span", nargs=2, metavar=("BEGIN", "END"),
+        help="token ids of two markers, several joined by commas: tell also what each rule does "
+        "between them")  # fmt: skip
     add("--device", default="auto", help="auto, cpu, cuda or cuda:i (default auto)")
     add("--memory-limit", metavar="SIZE",
         help="for the arrays of each process (default: 1GiB, 8GiB on a CUDA device)")  # fmt: skip
@@ -114,7 +120,17 @@ def _plan(options: argparse.Namespace) -> Plan:
         _check_owner(options.out, trace)
     jobs = options.jobs or (-1 if device.type == "cpu" else 1)
     parts = make_parts(trace, samplings, chosen, resources)
-    return Plan(trace, chosen, resources, parts, jobs)
+    return Plan(trace, chosen, resources, parts, jobs, _inside(options, trace, chosen))
+
+
+def _inside(
+    options: argparse.Namespace, trace: Trace, chosen: tuple[Setting, ...]
+) -> dict[str, np.ndarray] | None:
+    """The positions in the span that was asked for."""
+    if options.span is None:
+        return None
+    require_strict(chosen)
+    return positions_inside(trace, Span.parse(options.span))
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
@@ -129,12 +145,14 @@ def _measure_and_write(options: argparse.Namespace, plan: Plan) -> None:
     withdraw_manifest(options.out)
     table = results.table()
     more = {"groups.parquet": results.groups(), "quantiles.parquet": results.quantiles()}
+    if plan.inside is not None:
+        more["spans.parquet"] = results.spans(plan.inside)
     for name, frame in more.items():
         frame.to_parquet(options.out / name, index=False)
     manifest = _manifest(options, plan, time.perf_counter() - started)
     files, summary = write_outputs(options.out, table, results.frontier(), manifest, _title(table))
     files |= {name: options.out / name for name in more}
-    _tell(options, files, summary, headlines(table), manifest)
+    _tell(options, files, summary, headlines(table), manifest, more.get("spans.parquet"))
 
 
 def _title(table: pd.DataFrame) -> str:
@@ -186,7 +204,7 @@ def _own(out: Path, trace: Trace, resume: bool) -> None:
 def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[str, Any]:
     """What was measured, by which command and code, and how long it took."""
     trace = plan.trace
-    kept = ("imports", "rules", "values", "settings", "backend")
+    kept = ("imports", "rules", "values", "settings", "span", "backend")
     arguments = {"trace": str(options.trace), **{name: getattr(options, name) for name in kept}}
     arguments |= {**vars(plan.resources), "jobs": plan.jobs}
     recorded = {
@@ -208,11 +226,14 @@ def _tell(
     summary: pd.DataFrame,
     told: list[dict[str, Any]],
     manifest: dict[str, Any],
+    spans: pd.DataFrame | None = None,
 ) -> None:
     paths = {name: str(path) for name, path in files.items()}
     if options.json:
         records = summary.to_dict("records")
         document = {"files": paths, "headlines": told, "summary": records, "manifest": manifest}
+        if spans is not None:
+            document["spans"] = spans.to_dict("records")
         print(json_text(document))
         return
     trace = manifest["trace"]
@@ -224,6 +245,8 @@ def _tell(
     for facts in told:
         print("\n" + "\n".join(sentences(facts)))
     print(f"\n{summary_text(summary)}")
+    if spans is not None:
+        print(f"\n{span_text(spans)}")
     print(f"\nMeasured in {manifest['wall_seconds']:.1f} s. Written:")
     for path in paths.values():
         print(f"  {path}")

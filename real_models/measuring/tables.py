@@ -1,11 +1,12 @@
 """From the parts of a measurement to its tables: one for all, one by domain, one of quantiles."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from real_models.measuring.spans import OUTSIDE
 from real_models.measuring.stored import frontier_from_frame
 from sim.jobs.engine import Frames
 from sim.tables.grid import Setting
@@ -55,8 +56,26 @@ class Results:
             domains = self.frames["positions"]["domain"]
             for domain in dict.fromkeys(domains):
                 rows = self._tradeoff(label, chosen & (domains == domain).to_numpy()).rows()
-                rows.insert(rows.columns.get_loc("pair") + 1, "group", domain)
-                tables.append(rows)
+                tables.append(_grouped(rows, domain))
+        return _joined(tables)
+
+    def spans(self, inside: Mapping[str, np.ndarray]) -> pd.DataFrame:
+        """The tidy table inside and outside a span, and of each rule inside it only.
+
+        `inside` tells of each prompt which positions are. The column `group` is "inside",
+        "outside" (absent where no position is) and "inside only": over all positions, with each
+        setting inside and the rule OUTSIDE, which must be measured, outside.
+        """
+        places = zip(self.frames["positions"]["prompt"], self.frames["positions"]["position"])
+        within = np.array([inside[prompt][position] for prompt, position in places], dtype=bool)
+        tables = []
+        for label, chosen in self._samplings():
+            groups = {"inside": chosen & within, "outside": chosen & ~within}
+            found = {
+                name: self._tradeoff(label, mask) for name, mask in groups.items() if mask.any()
+            }
+            found["inside only"] = self._tradeoff(label, chosen, within[chosen])
+            tables += [_grouped(tradeoff.rows(), name) for name, tradeoff in found.items()]
         return _joined(tables)
 
     def quantiles(self) -> pd.DataFrame:
@@ -91,11 +110,20 @@ class Results:
         for label in dict.fromkeys(samplings):
             yield label, (samplings == label).to_numpy()
 
-    def _tradeoff(self, label: str, chosen: np.ndarray) -> Tradeoff:
-        """The table of the chosen positions, without regard to the parts they came in."""
+    def _tradeoff(
+        self, label: str, chosen: np.ndarray, within: np.ndarray | None = None
+    ) -> Tradeoff:
+        """The table of the chosen positions, without regard to the parts they came in.
+
+        Where `within` is given, [T], the settings hold there only, and OUTSIDE elsewhere.
+        """
+        measured = self._measured(chosen)
+        if within is not None:
+            strict = self.settings.index(Setting(OUTSIDE))
+            measured = np.where(within, measured, measured[:, strict : strict + 1])
         tradeoff = Tradeoff(self.settings, self.source, label, self.vocab)
         tradeoff.take(
-            dict(zip(MEASURES, self._measured(chosen))),
+            dict(zip(MEASURES, measured)),
             frontier_from_frame(self.frames["frontier"][chosen]),
             self.frames["positions"]["prompt"][chosen].tolist(),
         )
@@ -105,6 +133,12 @@ class Results:
         """The results at the chosen positions, [measures, settings, T]."""
         values = self.frames["measured"][list(MEASURES)].to_numpy()
         return values.reshape(len(chosen), len(self.settings), -1)[chosen].transpose(2, 1, 0)
+
+
+def _grouped(rows: pd.DataFrame, group: str) -> pd.DataFrame:
+    """The rows with the name of their group in a column after `pair`."""
+    rows.insert(rows.columns.get_loc("pair") + 1, "group", group)
+    return rows
 
 
 def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:

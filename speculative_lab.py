@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calibrate": ("sim.calibrate", "the parameter value that gives a wanted divergence"),
     "validate": ("theory.validate", "derive and check the ledger of claims"),
     "record": ("real_models.record", "store the logits of a pair of models along texts"),
+    "ingest": ("real_models.ingest", "make such a store of arrays, or of what two servers tell"),
     "measure": ("real_models.measure", "acceptance against divergence on a recorded trace"),
     "decode": ("real_models.decode", "write texts with any rule, and what it was worth"),
     "distill": ("real_models.distill", "train a small draft of a verifier"),

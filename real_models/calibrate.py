@@ -26,6 +26,7 @@ from real_models.options.recording import (
     parse_bytes,
     parse_samplings,
 )
+from real_models.traces.decided import require_decided
 from real_models.traces.reader import Trace
 from sim.calibrate import Wanted, add_options, calibrate_corpus, run_calibration, wanted
 from sim.commandline import Parser, run_command
@@ -91,6 +92,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     keep = parse_bytes(options.memory_limit)
     device = resolve_device(options.device)
     trace = open_recording(options.trace)
+    require_decided(trace, samplings)
     return Plan(trace, samplings, asked, Resources(str(device), min(keep, 1 << 30)), keep)
 
 

@@ -60,9 +60,9 @@ FLOORS = {
     "| pair | divergences | arrays | terminal",
     "sim": "sweep calibrate | commandline | report | figures | drawing | tables | rounds | jobs "
     "| pairs | checks extensions",
-    "real_models": "record measure calibrate decode distill search_layers transformers_generate "
-    "| generate | options | decoding | drafts | measuring | traces | models | laws | prompts "
-    "| errors | real_models",
+    "real_models": "record ingest measure calibrate decode distill search_layers "
+    "transformers_generate | generate | options | decoding | drafts | measuring served | traces "
+    "| models | laws | prompts | errors | real_models",
 }
 FLOOR_OF = {
     (package, wing): floor

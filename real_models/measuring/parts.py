@@ -141,7 +141,8 @@ def prepared_pairs(part: Part) -> Iterator[Pair]:
 def _rows(part: Part) -> Iterator[Mapping[str, torch.Tensor]]:
     """Draft and verifier rows p, q [R, V] of a part; p_raw, q_raw where these are not the softmax.
 
-    p is what the draft proposes from, which a greedy one does at its likeliest token.
+    p is what the draft proposes from, which a greedy one does at its likeliest token. Of rows that
+    list their likeliest tokens the setting must be one that the lists decide.
     """
     chunk, sampling, plain = part.chunk, part.sampling, SamplingSettings()
     proposes = {"draft": sampling.draft_probabilities, "verifier": sampling.probabilities}
@@ -149,8 +150,18 @@ def _rows(part: Part) -> Iterator[Mapping[str, torch.Tensor]]:
     for start in range(0, chunk.positions, step):
         rows = {}
         for letter, model in (("p", "draft"), ("q", "verifier")):
-            logits = chunk.logits(model, start, start + step).to(part.resources.device)
-            rows[letter] = proposes[model](logits, name=f"{model} logits")
+            logits, raw = _logits(chunk, model, start, start + step)
+            on = part.resources.device
+            rows[letter] = proposes[model](logits.to(on), name=f"{model} logits")
             if sampling != plain:
-                rows[f"{letter}_raw"] = plain.probabilities(logits, name=f"{model} logits")
+                rows[f"{letter}_raw"] = plain.probabilities(raw.to(on), name=f"{model} logits")
         yield rows
+
+
+def _logits(chunk: Chunk, model: str, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [rows, V] for the settings, and those for the distribution before filters."""
+    if chunk.header.listed is None:
+        logits = chunk.logits(model, start, stop)
+        return logits, logits
+    listed = chunk.listed(model, start, stop)
+    return listed.logits_of_the_list(), listed.logits_of_an_even_rest()

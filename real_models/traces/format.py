@@ -7,9 +7,16 @@
     DIR/chunk-00000.context.npy   [first + positions + 1] the token ids of the text
     DIR/manifest.json             wall-clock facts of the last run; no part of the record
 
+Where only the likeliest tokens of each row are known (`listed` in the header, see `listing`):
+
+    DIR/chunk-00000.draft.npy          [positions, K + 1] log-probabilities, float64
+    DIR/chunk-00000.draft_tokens.npy   [positions, K + 1] the ids they belong to
+
 Row i of a chunk predicts the token after its input: it was computed from `context[: first+i+1]`
 and the token it predicts is `context[first+i+1]`. Logits are stored, not probabilities, so that
-every temperature and filter can be applied later; a mask stays −∞.
+every temperature and filter can be applied later; a mask stays −∞. Where a text is known from the
+token of row 0 on, `first` is −1; where it is not known at all (`contexts` is `unknown`), too, and
+there is no file of it.
 
 Each index line carries the digests of its files, and a digest of its own that covers the header
 too, so that neither an altered file, nor an altered line, nor a line from another trace passes.
@@ -27,17 +34,19 @@ import torch
 from real_models.errors import UserError
 from sim.checks import shorten
 
-__all__ = ["PARTS", "STORED_DTYPES", "ChunkEntry", "TraceHeader", "from_storage", "to_storage"]
+__all__ = ["STORED_DTYPES", "UNKNOWN", "ChunkEntry", "TraceHeader", "from_storage", "to_storage"]
 
 FORMAT = 1
 HEADER_FILE = "header.json"
-PARTS = ("draft", "verifier", "context")
+UNKNOWN = "unknown"
+"""The contexts of rows whose texts nobody told."""
 
 # numpy has no bfloat16: its bit patterns are kept as 16-bit integers.
 STORED_DTYPES = {
     "float32": (torch.float32, np.dtype("<f4")),
     "float16": (torch.float16, np.dtype("<f2")),
     "bfloat16": (torch.bfloat16, np.dtype("<u2")),
+    "float64": (torch.float64, np.dtype("<f8")),
 }
 
 
@@ -45,13 +54,15 @@ STORED_DTYPES = {
 class TraceHeader:
     """Everything that decides the contents of a trace, and nothing that does not.
 
-    contexts      : whose text the positions lie on: `verifier`, `draft` or `given`.
+    contexts      : whose text the positions lie on: `verifier`, `draft`, `given` or `unknown`.
     sampling      : temperature, top_k, top_p with which that text was sampled; None if given.
     positions     : asked for per prompt; a text that ended early has fewer.
     prompts       : number of prompts; a trace with fewer chunks is not finished.
     vocabulary    : V, the columns stored; logit_widths are the models' own.
     compute_dtype : of the forward passes; dtype: of the stored logits.
     device        : type of the device; CPU and CUDA differ in the last digits.
+    listed        : K, where of each row only the likeliest tokens are known, at most K of them;
+                    None, and not written, where all V are.
     """
 
     pair: str
@@ -74,10 +85,21 @@ class TraceHeader:
     device: str = "cpu"
     versions: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
+    listed: int | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that each chunk has a file of."""
+        models = ("draft", "verifier")
+        lists = () if self.listed is None else tuple(f"{model}_tokens" for model in models)
+        return (*models, *lists, *(() if self.contexts == UNKNOWN else ("context",)))
 
     def to_bytes(self) -> bytes:
         """The JSON document of header.json; equal headers give equal bytes."""
-        return (json.dumps(asdict(self), indent=2, sort_keys=True) + "\n").encode()
+        values = asdict(self)
+        if self.listed is None:
+            del values["listed"]
+        return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> Self:
@@ -87,14 +109,15 @@ class TraceHeader:
             raise UserError(
                 f"{where}: format {shorten(repr(values.get('format')))} is not {FORMAT}"
             )
-        names = fields_of(cls)
-        if values.keys() != names:
-            raise UserError(f"{where}: missing or unknown fields {sorted(values.keys() ^ names)}")
+        names = fields_of(cls) - {"listed"}
+        if values.keys() - {"listed"} != names:
+            wrong = sorted((values.keys() - {"listed"}) ^ names)
+            raise UserError(f"{where}: missing or unknown fields {wrong}")
         if not isinstance(values["dtype"], str) or values["dtype"] not in STORED_DTYPES:
             found = shorten(repr(values["dtype"]))
             raise UserError(f"{where}: dtype {found} is not one of {[*STORED_DTYPES]}")
-        for name, least in (("vocabulary", 1), ("positions", 1), ("prompts", 0)):
-            value = values[name]
+        for name, least in (("vocabulary", 1), ("positions", 1), ("prompts", 0), ("listed", 1)):
+            value = values.get(name, least)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
                 found = shorten(repr(value))
                 raise UserError(f"{where}: {name} must be an integer ≥ {least}, got {found}")
@@ -102,7 +125,7 @@ class TraceHeader:
 
     def differences(self, other: Self) -> list[str]:
         """What differs from another header, each as `field: this != other`."""
-        ours, theirs = json.loads(self.to_bytes()), json.loads(other.to_bytes())
+        ours, theirs = (json.loads(json.dumps(asdict(header))) for header in (self, other))
         return [f"{k}: {ours[k]!r} != {theirs[k]!r}" for k in ours if ours[k] != theirs[k]]
 
 

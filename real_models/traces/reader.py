@@ -5,7 +5,8 @@
         p = settings.probabilities(draft_logits)
         q = settings.probabilities(verifier_logits)
 
-See `trace_format` for the files and `trace_writer` for writing them.
+See `format` for the files and `writer` for writing them. Where only the likeliest tokens of each
+row are known, `Chunk.listed` reads what is, and there are no logits to hand out.
 """
 
 from collections.abc import Iterator
@@ -21,12 +22,13 @@ import torch
 from real_models.errors import UserError
 from real_models.traces.format import (
     HEADER_FILE,
-    PARTS,
     STORED_DTYPES,
+    UNKNOWN,
     ChunkEntry,
     TraceHeader,
     from_storage,
 )
+from real_models.traces.listing import Listed
 from sim.jobs.files import sha256_file
 
 __all__ = ["Chunk", "Trace", "TraceBatch", "open_trace", "read_index"]
@@ -59,7 +61,9 @@ class Chunk:
 
     @cached_property
     def context(self) -> np.ndarray:
-        """The token ids of the text, int64 [first + positions + 1]."""
+        """The token ids of the text, int64 [first + positions + 1]; UserError if it is unknown."""
+        if self.header.contexts == UNKNOWN:
+            raise UserError(f"{self.folder}: the texts of this trace were not recorded")
         return np.array(self._map("context"), dtype=np.int64)
 
     @property
@@ -68,15 +72,37 @@ class Chunk:
         return self.context[self.entry.first + 1 :]
 
     def logits(self, part: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
-        """Rows start … stop−1 of the logits of `draft` or `verifier`, [rows, V] in memory."""
+        """Rows start … stop−1 of the logits of `draft` or `verifier`, [rows, V] in memory.
+
+        Raises UserError where the trace lists the likeliest tokens only: see `listed`.
+        """
+        if self.header.listed is not None:
+            raise UserError(
+                f"{self.folder} lists the {self.header.listed} likeliest tokens of each row, and "
+                "has no logits of the others"
+            )
         return from_storage(self._map(part)[start:stop], self.header.dtype)
+
+    def listed(self, part: str, start: int = 0, stop: int | None = None) -> Listed:
+        """What is known of rows start … stop−1 of `draft` or `verifier`, in memory.
+
+        Raises UserError where the trace has whole rows.
+        """
+        if self.header.listed is None:
+            raise UserError(f"{self.folder} has whole rows, and no lists of the likeliest tokens")
+        tokens, logprobs = self._map(f"{part}_tokens")[start:stop], self._map(part)[start:stop]
+        return Listed(
+            np.array(tokens, dtype=np.int64),
+            np.array(logprobs, dtype=np.float64),
+            self.header.vocabulary,
+        )
 
     def check(self, verify: bool) -> None:
         """Open every file once and compare shape, dtype and (with `verify`) digest.
 
         Raises UserError naming the chunk and the file.
         """
-        for part in PARTS:
+        for part in self.header.parts:
             path = self.folder / self.entry.file_name(part)
             self._map(part)
             if verify and sha256_file(path) != self.entry.files.get(part):
@@ -97,9 +123,12 @@ class Chunk:
 
     def _layout(self, part: str) -> tuple[np.dtype, tuple[int, ...]]:
         """The dtype and shape that a part must have."""
+        rows, listed = self.entry.positions, self.header.listed
         if part == "context":
-            return np.dtype("<i4"), (self.entry.first + self.entry.positions + 1,)
-        return STORED_DTYPES[self.header.dtype][1], (self.entry.positions, self.header.vocabulary)
+            return np.dtype("<i4"), (self.entry.first + rows + 1,)
+        if listed is None:
+            return STORED_DTYPES[self.header.dtype][1], (rows, self.header.vocabulary)
+        return np.dtype("<i4" if part.endswith("_tokens") else "<f8"), (rows, listed + 1)
 
     def _name(self, part: str) -> str:
         """The chunk and file for an error message."""

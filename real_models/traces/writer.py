@@ -1,6 +1,6 @@
 """Write a trace prompt by prompt, so that a kill at any moment loses no finished prompt.
 
-The order is what makes it safe: the three files of a prompt are written under temporary names,
+The order is what makes it safe: the files of a prompt are written under temporary names,
 synced and renamed; only then is the prompt's line appended to the index, and synced. A prompt
 without a line does not exist, whatever files it left behind, and is recorded again. Nothing in
 the files depends on time, process or order, hence an interrupted and resumed trace is the same,
@@ -14,7 +14,14 @@ import numpy as np
 import torch
 
 from real_models.errors import UserError
-from real_models.traces.format import HEADER_FILE, PARTS, ChunkEntry, TraceHeader, to_storage
+from real_models.traces.format import (
+    HEADER_FILE,
+    UNKNOWN,
+    ChunkEntry,
+    TraceHeader,
+    to_storage,
+)
+from real_models.traces.listing import Listed, check_listed
 from real_models.traces.reader import read_index
 from sim.jobs.files import make_folder, sha256_file, sync_folder, write_whole
 
@@ -53,34 +60,79 @@ class TraceWriter:
         chunk: int,
         prompt_id: str,
         domain: str,
-        context: np.ndarray,
+        context: np.ndarray | None,
         draft_logits: torch.Tensor,
         verifier_logits: torch.Tensor,
         *,
         ended: bool = False,
         cut: dict[str, dict[str, float]] | None = None,
+        headless: bool = False,
     ) -> ChunkEntry:
         """Store the positions of one prompt.
 
-        context : token ids of the text. The logits are [positions, V], and row i predicts
-        context[len(context) − positions + i]: the last row predicts the last token.
+        context  : token ids of the text, or None where the header's contexts are `unknown`. The
+                   logits are [positions, V], and row i predicts context[len(context) − positions
+                   + i]: the last row predicts the last token.
+        headless : nothing is known of the text before the token that row 0 predicts, with which
+                   the context begins.
 
         Raises ValueError for shapes that do not fit or a prompt that is recorded already, and
         UserError naming the row for logits that cannot be stored.
         """
-        if chunk in self._finished:
-            raise ValueError(f"chunk {chunk} is recorded already")
-        first = self._first(chunk, context, draft_logits, verifier_logits)
+        self._check_logits(chunk, draft_logits, verifier_logits)
+        given = {"draft": draft_logits, "verifier": verifier_logits}
         arrays = {
-            "draft": to_storage(draft_logits, self.header.dtype, f"{prompt_id}: draft logits"),
-            "verifier": to_storage(
-                verifier_logits, self.header.dtype, f"{prompt_id}: verifier logits"
-            ),
-            "context": np.asarray(context, dtype="<i4"),
+            model: to_storage(logits, self.header.dtype, f"{prompt_id}: {model} logits")
+            for model, logits in given.items()
         }
-        positions = len(draft_logits)
-        entry = ChunkEntry(chunk, prompt_id, domain, positions, first, ended, {}, cut or {})
-        for part in PARTS:
+        first = self._first(chunk, context, len(draft_logits), headless)
+        entry = ChunkEntry(chunk, prompt_id, domain, len(draft_logits), first, ended, {}, cut or {})
+        return self._store(entry, arrays, context)
+
+    def append_listed(
+        self,
+        chunk: int,
+        prompt_id: str,
+        domain: str,
+        context: np.ndarray | None,
+        draft: Listed,
+        verifier: Listed,
+        *,
+        ended: bool = False,
+        headless: bool = False,
+    ) -> ChunkEntry:
+        """Store the positions of one prompt, of which the likeliest tokens are known.
+
+        The other arguments are those of `append`.
+
+        Raises ValueError for shapes that do not fit or a prompt that is recorded already, and
+        UserError naming text, row and value for rows that are no such list.
+        """
+        width, arrays = (self.header.listed or 0) + 1, {}
+        for model, listed in (("draft", draft), ("verifier", verifier)):
+            shape = (len(draft.tokens), width)
+            if not shape == listed.tokens.shape == listed.logprobs.shape or not shape[0]:
+                raise ValueError(
+                    f"chunk {chunk}: {model} must be lists [positions ≥ 1, {width}] alike, got "
+                    f"{list(listed.tokens.shape)} and {list(listed.logprobs.shape)}"
+                )
+            check_listed(listed, lambda row, m=model: f"text {prompt_id!r}, row {row}: the {m}")
+            arrays[model] = listed.logprobs.astype("<f8")
+            arrays[f"{model}_tokens"] = listed.tokens.astype("<i4")
+        positions = len(draft.tokens)
+        first = self._first(chunk, context, positions, headless)
+        entry = ChunkEntry(chunk, prompt_id, domain, positions, first, ended, {})
+        return self._store(entry, arrays, context)
+
+    def _store(
+        self, entry: ChunkEntry, arrays: dict[str, np.ndarray], context: np.ndarray | None
+    ) -> ChunkEntry:
+        """Write the files of a prompt, then its line."""
+        if entry.chunk in self._finished:
+            raise ValueError(f"chunk {entry.chunk} is recorded already")
+        if context is not None:
+            arrays["context"] = np.asarray(context, dtype="<i4")
+        for part in self.header.parts:
             path = self.folder / entry.file_name(part)
             write_whole(
                 path, lambda file, part=part: np.save(file, arrays[part], allow_pickle=False)
@@ -106,19 +158,29 @@ class TraceWriter:
             raise UserError(f"{self.folder} holds chunks without a {HEADER_FILE}")
         write_whole(path, lambda file: file.write(self._sealed), tag=f"part{shard}")
 
-    def _first(self, chunk: int, context, draft: torch.Tensor, verifier: torch.Tensor) -> int:
-        """The index in the context of row 0's input, after a check of all shapes."""
+    def _check_logits(self, chunk: int, draft: torch.Tensor, verifier: torch.Tensor) -> None:
+        """Raise ValueError unless both are [positions, V] and the trace has whole rows."""
         shape = (len(draft), self.header.vocabulary)
+        if self.header.listed is not None:
+            raise ValueError(f"chunk {chunk}: the header lists {self.header.listed} tokens a row")
         if tuple(draft.shape) != shape or tuple(verifier.shape) != shape or not len(draft):
             raise ValueError(
                 f"chunk {chunk}: logits must be [positions ≥ 1, {self.header.vocabulary}] alike, "
                 f"got draft {list(draft.shape)} and verifier {list(verifier.shape)}"
             )
-        first = len(context) - len(draft) - 1
-        if first < 0:
+
+    def _first(self, chunk: int, context: np.ndarray | None, positions: int, headless: bool) -> int:
+        """The index in the context of row 0's input; −1 where it is not in it."""
+        if (context is None) != (self.header.contexts == UNKNOWN):
+            raise ValueError(f"chunk {chunk}: the header's contexts are {self.header.contexts!r}")
+        if context is None or (headless and len(context) == positions):
+            return -1
+        first = len(context) - positions - 1
+        if first < 0 or headless:
             raise ValueError(
-                f"chunk {chunk}: {len(draft)} rows need a context of {len(draft) + 1} tokens "
-                f"or more, got {len(context)}"
+                f"chunk {chunk}: {positions} rows need a context of "
+                f"{positions if headless else f'{positions + 1} tokens or more'}, "
+                f"got {len(context)}"
             )
         return first
 

@@ -1,0 +1,1 @@
+"""Responses of servers, whatever their form, as rows of known tokens."""

@@ -1,0 +1,76 @@
+"""Which sampling settings are decided by lists of the likeliest tokens.
+
+Top-k keeps the k likeliest tokens whatever the temperature, and top-p behind it looks at nothing
+else; temperature 0 looks at one. A list of at least so many tokens gives the very law that the
+whole row would give. Without top-k, at T > 0, every token counts, and only bounds are left.
+
+A list of exactly k is taken at its word: of tokens that tie at its edge it holds those that the
+server keeps. Where it is longer, and its last tokens tie with the k-th, more might that it does not
+hold: such a row is not decided.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from real_models.errors import UserError
+from real_models.laws.distributions import SamplingSettings
+from real_models.traces.listing import Listed
+from real_models.traces.reader import Trace
+
+__all__ = ["decided", "require_decided", "tokens_needed"]
+
+
+def tokens_needed(sampling: SamplingSettings) -> int | None:
+    """How many of a row's likeliest tokens decide its law; None where all of them count."""
+    return 1 if sampling.temperature == 0.0 else sampling.top_k
+
+
+def decided(sampling: SamplingSettings, listed: Listed) -> np.ndarray:
+    """Whether each row's law under the settings follows from what it lists, bool [n]."""
+    whole = listed.known >= listed.vocabulary
+    needed = tokens_needed(sampling)
+    if needed is None:
+        return whole
+    enough = listed.counts >= needed
+    edge = listed.logprobs[:, min(needed, listed.logprobs.shape[1] - 1) - 1]
+    tied = (listed.counts > needed) & (listed.least == edge)
+    return whole | (enough & ~tied)
+
+
+def require_decided(trace: Trace, samplings: Sequence[SamplingSettings]) -> None:
+    """Raise UserError for the first setting that the lists of a trace leave open.
+
+    It names the setting and the top-k that would be exact, or the text and the position of a row
+    that lists too few tokens for it, or ties at its edge. A trace of whole rows decides all.
+    """
+    if trace.header.listed is None:
+        return
+    for sampling in samplings:
+        for chunk in trace.chunks:
+            for part in ("draft", "verifier"):
+                listed = chunk.listed(part)
+                open_rows = ~decided(sampling, listed)
+                if open_rows.any():
+                    row = int(open_rows.argmax())
+                    named = f"text {chunk.entry.prompt_id!r}, row {row}"
+                    raise UserError(_told(sampling, trace.header.listed, listed, part, row, named))
+
+
+def _told(
+    sampling: SamplingSettings, most: int, listed: Listed, part: str, row: int, named: str
+) -> str:
+    """Why a setting is open, in one line."""
+    needed, count = tokens_needed(sampling), int(listed.counts[row])
+    if needed is None or needed > most:
+        exact = SamplingSettings(sampling.temperature or 1.0, most, sampling.top_p).label
+        return (
+            f"{sampling.label!r} is not decided by lists of the {most} likeliest tokens: with "
+            f"top-k {most} or less it is, as in {exact!r}"
+        )
+    if count < needed:
+        return f"{sampling.label!r}: {named}: the {part} lists {count} tokens, not {needed}"
+    return (
+        f"{sampling.label!r}: {named}: the {part}'s tokens tie at {listed.least[row]:.6g} from "
+        f"place {needed} to the end of the list of {count}; more may tie that it does not hold"
+    )

@@ -36,6 +36,9 @@ RULES = {
     "frontier": make_rule("frontier", level=0.05),
     "cascade_token_v3": make_rule("cascade_token_v3", alpha=0.3),
     "target_only": make_rule("target_only", threshold_acc=0.5),
+    "constant_threshold": make_rule("constant_threshold", threshold=0.6),
+    "truncated_top_p": make_rule("truncated_top_p", top_p=0.7),
+    "synthetic": make_rule("synthetic", rate=0.6),
 }
 
 

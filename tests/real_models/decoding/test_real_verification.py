@@ -17,6 +17,8 @@ ALL = {
     "typical": make_rule("typical"),
     "top_k": make_rule("top_k", k=2),
     "frontier": make_rule("frontier", level=0.1),
+    "constant_threshold": make_rule("constant_threshold", threshold=0.5),
+    "truncated_top_k": make_rule("truncated_top_k", k=2),
 }
 
 

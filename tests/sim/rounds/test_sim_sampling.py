@@ -37,6 +37,12 @@ RULES = [
     ("typical", {"epsilon": 0.2, "alpha": 5.0}),
     ("top_k", {"k": 2}),
     ("top_n_delta", {"n": 4, "delta": 0.3}),
+    ("constant_threshold", {"threshold": 0.6}),
+    ("ratio_threshold", {"threshold": 0.6}),
+    ("truncated_typical", {"epsilon": 0.2, "alpha": 5.0}),
+    ("truncated_top_k", {"k": 3}),
+    ("truncated_top_p", {"top_p": 0.7}),
+    ("synthetic", {"rate": 0.6}),
 ]
 
 

@@ -10,7 +10,7 @@ tokens, under top-k a hundredth of that.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from real_models.options.recording import (
     parse_bytes,
     parse_samplings,
 )
-from real_models.traces.decided import require_decided
+from real_models.traces.decided import decided_rules, require_decided
 from real_models.traces.reader import Trace
 from sim.calibrate import Wanted, add_options, calibrate_corpus, run_calibration, wanted
 from sim.commandline import Parser, run_command
@@ -93,6 +93,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     device = resolve_device(options.device)
     trace = open_recording(options.trace)
     require_decided(trace, samplings)
+    asked = replace(asked, rules=decided_rules(trace, asked.rules))
     return Plan(trace, samplings, asked, Resources(str(device), min(keep, 1 << 30)), keep)
 
 

@@ -235,7 +235,7 @@ def _parser() -> Parser:
     add("files", nargs="*", type=Path, metavar="FILE",
         help=f"arrays: files with draft and verifier ({' '.join(SUFFIXES)})")  # fmt: skip
     add("--draft", nargs="+", metavar="FILE|URL",
-        help="arrays: a file with its rows alone; responses: files; servers: an address")  # fmt: skip
+        help="arrays: a file with its rows; responses: files; servers: an address")  # fmt: skip
     add("--verifier", nargs="+", metavar="FILE|URL", help="the same of the verifier")
     add("--out", required=True, type=Path, help="folder of the trace")
     add("--json", action="store_true", help="print one JSON document and nothing else")

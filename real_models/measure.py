@@ -34,7 +34,7 @@ from real_models.options.recording import (
     parse_samplings,
     recorded_cut,
 )
-from real_models.traces.decided import require_decided
+from real_models.traces.decided import decided_rules, require_decided
 from real_models.traces.reader import Trace
 from sim.commandline import Parser, check_jobs, parse_settings, run_command
 from sim.jobs.engine import backend_context, check_backend, run_cells
@@ -118,6 +118,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     resources = Resources(str(device), limit)
     trace = open_recording(options.trace)
     require_decided(trace, samplings)
+    rules = decided_rules(trace, list(dict.fromkeys(setting.rule for setting in chosen)))
+    chosen = tuple(setting for setting in chosen if setting.rule in rules)
     if options.resume:
         _check_owner(options.out, trace)
     jobs = options.jobs or (-1 if device.type == "cpu" else 1)

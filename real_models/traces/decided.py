@@ -4,11 +4,15 @@ Top-k keeps the k likeliest tokens whatever the temperature, and top-p behind it
 else; temperature 0 looks at one. A list of at least so many tokens gives the very law that the
 whole row would give. Without top-k, at T > 0, every token counts, and only bounds are left.
 
+A token cascade that asks what the verifier gives to a token of the draft's, before any filter, asks
+for what the verifier's list need not hold: such rules are left open whatever the setting.
+
 A list of exactly k is taken at its word: of tokens that tie at its edge it holds those that the
 server keeps. Where it is longer, and its last tokens tie with the k-th, more might that it does not
 hold: such a row is not decided.
 """
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,8 +21,13 @@ from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.traces.listing import Listed
 from real_models.traces.reader import Trace
+from theory import RULES
 
-__all__ = ["decided", "require_decided", "tokens_needed"]
+__all__ = ["decided", "decided_rules", "require_decided", "tokens_needed"]
+
+# Of the rules that read rows before temperature and filters, those that read a row's largest
+# probability, or the draft's own of a token that it proposes.
+_READ_THE_LIST = ("cascade_chow", "cascade_diff", "cascade_opt", "cascade_token_v1")
 
 
 def tokens_needed(sampling: SamplingSettings) -> int | None:
@@ -55,6 +64,23 @@ def require_decided(trace: Trace, samplings: Sequence[SamplingSettings]) -> None
                     row = int(open_rows.argmax())
                     named = f"text {chunk.entry.prompt_id!r}, row {row}"
                     raise UserError(_told(sampling, trace.header.listed, listed, part, row, named))
+
+
+def decided_rules(trace: Trace, rules: Sequence[str]) -> list[str]:
+    """The rules whose laws follow from what a trace knows under a setting that it decides.
+
+    Where all rules are asked for, the others are told of on standard error and left out. Raises
+    UserError for one that is asked for by name.
+    """
+    if trace.header.listed is None:
+        return list(rules)
+    left = [rule for rule in rules if RULES[rule].reads_raw and rule not in _READ_THE_LIST]
+    told = f"{' and '.join(left)}: the verifier's list need not hold what is asked of the draft's"
+    if left and set(rules) != set(RULES):
+        raise UserError(f"{told} tokens")
+    if left:
+        print(f"left out are {told} tokens", file=sys.stderr)
+    return [rule for rule in rules if rule not in left]
 
 
 def _told(

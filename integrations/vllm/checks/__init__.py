@@ -1,0 +1,1 @@
+"""What `make vllm` runs: the rules in the real engine, beside the project's own decoder."""

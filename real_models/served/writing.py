@@ -103,7 +103,7 @@ def _ids(texts: Sequence[PairedText], vocabulary: int) -> dict[Key, int] | None:
             f"some tokens are told by ids, as {numbered[0].keys[0]}, and some by their texts; ask "
             "both servers for token ids"
         )
-    keys = {key for row in rows for key in row.keys} | {row.own[0] for row in rows if row.own}
+    keys = {key for row in rows for key in row.keys} | {row.token for row in rows}
     named = sorted(keys | {key for text in texts for key in text.tokens})
     if len(named) > vocabulary:
         raise UserError(f"{len(named)} tokens are told, more than the vocabulary of {vocabulary}")
@@ -113,13 +113,19 @@ def _ids(texts: Sequence[PairedText], vocabulary: int) -> dict[Key, int] | None:
 def _rows(
     texts: Sequence[PairedText], ids: dict[Key, int] | None, vocabulary: int
 ) -> Iterator[tuple[Listed, Listed]]:
-    """The checked rows of each text, of one width."""
-    width = max(len(row.keys) for text in texts for row in (*text.draft, *text.verifier))
+    """The checked rows of each text, of one width.
+
+    A server that ranks the text's own token tells of one more than it was asked for where that is
+    the next. It is no likeliest token there either, so that all rows list as many.
+    """
+    everyone = [row for text in texts for row in (*text.draft, *text.verifier)]
+    least = min(len(row.keys) for row in everyone)
+    width = max(len(row.narrowed(least).keys) for row in everyone)
     for text in texts:
         _check_tokens(text, vocabulary)
         both = []
         for model, rows in (("draft", text.draft), ("verifier", text.verifier)):
-            listed = _listed(rows, ids, width, vocabulary)
+            listed = _listed([row.narrowed(least) for row in rows], ids, width, vocabulary)
             check_listed(
                 listed,
                 lambda row, text=text, model=model: (
@@ -148,9 +154,9 @@ def _listed(rows: Sequence[Row], ids: dict[Key, int] | None, width: int, vocabul
         count = len(row.keys)
         tokens[place, :count] = row.keys if ids is None else [ids[key] for key in row.keys]
         logprobs[place, :count] = row.logprobs
-        if row.own is not None:
-            tokens[place, -1] = row.own[0] if ids is None else ids[row.own[0]]
-            logprobs[place, -1] = row.own[1]
+        if row.outside is not None:
+            tokens[place, -1] = row.token if ids is None else ids[row.token]
+            logprobs[place, -1] = row.outside
     return Listed(tokens, logprobs, vocabulary)
 
 

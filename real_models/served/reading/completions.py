@@ -17,6 +17,7 @@ from real_models.served.reading.texts import (
     Key,
     Row,
     ServedText,
+    among,
     entry_of,
     key_of_text,
     make_row,
@@ -83,6 +84,7 @@ def _by_text(own: Key, value: object, entries: Any, width: int, position: int) -
         for key in [key_of_text(text, position)]
     ]
     standing = (own, entry_of(value, own, position))
+    among(standing, dict(pairs), position)
     if len(pairs) > width:
         pairs = [pair for pair in pairs if pair[0] != own]
     if len(pairs) != width:

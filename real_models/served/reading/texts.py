@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.checks import shorten
 
-__all__ = ["Fault", "Key", "Row", "ServedText", "entry_of", "key_of_text", "make_row"]
+__all__ = ["Fault", "Key", "Row", "ServedText", "among", "entry_of", "key_of_text", "make_row"]
 
 Key = int | str
 """A token: its id, or its text where the server does not tell ids."""
@@ -34,15 +34,23 @@ class Row(NamedTuple):
     """The known tokens at one position.
 
     keys, logprobs : the likeliest, in descending order; ids are an array, texts a list.
-    own            : the token that stands in the text, with its log-probability where it is none
+    token          : the one that stands in the text; outside: its log-probability where it is none
                      of the likeliest, else None.
     names          : texts of the first hundred tokens and of the own one, as far as told.
     """
 
     keys: np.ndarray | list[str]
     logprobs: np.ndarray
-    own: tuple[Key, float] | None
+    token: Key
+    outside: float | None
     names: dict[Key, str]
+
+    def narrowed(self, width: int) -> "Row":
+        """The row with `width` likeliest tokens, where the one beyond is the text's own."""
+        if len(self.keys) != width + 1 or self.keys[-1] != self.token:
+            return self
+        keys, logprobs = self.keys[:-1], self.logprobs[:-1]
+        return Row(keys, logprobs, self.token, float(self.logprobs[-1]), self.names)
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def key_of_text(text: object, position: int) -> Key:
 
 def make_row(
     listed: Iterable[tuple[Key, float]],
-    own: tuple[Key, float] | None,
+    own: tuple[Key, float],
     names: dict[Key, Any],
     position: int,
 ) -> Row:
@@ -107,18 +115,19 @@ def make_row(
     keys, values = [key for key, _ in pairs], np.array([value for _, value in pairs])
     if not pairs:
         raise Fault("no token is listed", position)
-    if len({type(key) for key in (*keys, *(own or ())[:1])}) > 1:
+    if len({type(key) for key in (*keys, own[0])}) > 1:
         raise Fault("some tokens are told by ids and some by their texts", position)
     if len(set(keys)) < len(keys):
         (twice, _), *_ = Counter(keys).most_common(1)
         raise Fault(f"the token {twice!r} is listed twice", position)
-    told = [*keys[:_NAMED], *(own or ())[:1]]
+    told = [*keys[:_NAMED], own[0]]
     texts = {key: names[key] for key in told if isinstance(names.get(key), str)}
-    outside = None if own is None or _among(own, dict(pairs), position) else own
-    return Row(np.array(keys) if isinstance(keys[0], int) else keys, values, outside, texts)
+    outside = None if among(own, dict(pairs), position) else own[1]
+    found = np.array(keys) if isinstance(keys[0], int) else keys
+    return Row(found, values, own[0], outside, texts)
 
 
-def _among(own: tuple[Key, float], known: dict[Key, float], position: int) -> bool:
+def among(own: tuple[Key, float], known: dict[Key, float], position: int) -> bool:
     """Whether the text's own token is one of the likeliest; Fault where its two values differ."""
     key, value = own
     if key in known and abs(known[key] - value) > _SAME * max(1.0, abs(value)):

@@ -67,7 +67,8 @@ def _single(path: Path) -> Any:
 
 
 def _npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as arrays:
+    # numpy itself would leave a broken file open.
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 

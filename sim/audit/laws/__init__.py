@@ -1,0 +1,1 @@
+"""The exact law of a round, and the laws of known faults."""

@@ -54,7 +54,7 @@ _LATER = {
 }
 STUDIED = tuple(rule for rule in RULES if rule not in _LATER)
 # Every other value: at T = 1 a value costs a second for each pair, and the crossing is refined.
-_GRID = {rule: values[::2] for rule, values in DEFAULT_GRID.items()}
+_GRID = {rule: DEFAULT_GRID[rule][::2] for rule in STUDIED}
 _RESOURCES = Resources("cpu", 1 << 30)
 _KEEP = 8 << 30
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from measured_traces import LABELS, PROMPTS, record, tables
 
-from benchmarks.equal import calibrated_rows
+from benchmarks.equal import STUDIED, calibrated_rows
 from real_models import calibrate, measure
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.corpus import trace_corpus
@@ -69,7 +69,7 @@ def test_a_calibrated_trace_measures_as_calibrated(trace, tmp_path, capsys, tabl
 
 def test_rows_of_the_study_name_what_a_rule_is_made_with(trace):
     rows = calibrated_rows(open_trace(trace), "T=1", Target("js", 0.02))
-    assert [row["rule"] for row in rows] == list(RULES)
+    assert [row["rule"] for row in rows] == list(STUDIED)
     corpus = corpus_of(trace, "T=1")
     for row in rows:
         varied = RULES[row["rule"]].parameter or ""

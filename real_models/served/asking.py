@@ -88,20 +88,18 @@ def _write(
     prompts: Sequence[Prompt], folder: Path, asking: Asking, manners: Manners, writing: Writing
 ) -> list[tuple[list[int], int]]:
     """The ids of each text as the verifier has written it, and how many are new."""
-    with Server("verifier", asking.urls["verifier"], manners) as server:
-        model = _model("verifier", server, asking)
-        jobs = [
-            Job(
-                writing.ask(
-                    prompt, model, asking.new_tokens, asking.sampling, asking.seed + number
-                ),
-                folder / f"text-{number:05d}.json",
-                f"text {prompt.id!r}",
-                writing.read,
-            )
-            for number, prompt in enumerate(prompts)
-        ]
-        server.ask(jobs)
+    server = Server("verifier", asking.urls["verifier"], manners)
+    model = _model("verifier", server, asking)
+    jobs = [
+        Job(
+            writing.ask(prompt, model, asking.new_tokens, asking.sampling, asking.seed + number),
+            folder / f"text-{number:05d}.json",
+            f"text {prompt.id!r}",
+            writing.read,
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    server.ask(jobs)
     return [writing.read(read_answer(job.file)) for job in jobs]
 
 
@@ -114,18 +112,18 @@ def _score(
     manners: Manners,
 ) -> list[Path]:
     """The files with what one server tells of every text."""
-    with Server(role, asking.urls[role], manners) as server:
-        model = _model(role, server, asking)
-        jobs = [
-            Job(
-                APIS[asking.api].score(text, model, asking.top),
-                folder / f"{role}-{number:05d}.json",
-                f"text {name!r}",
-                read_texts,
-            )
-            for number, (text, name) in enumerate(zip(texts, names))
-        ]
-        server.ask(jobs)
+    server = Server(role, asking.urls[role], manners)
+    model = _model(role, server, asking)
+    jobs = [
+        Job(
+            APIS[asking.api].score(text, model, asking.top),
+            folder / f"{role}-{number:05d}.json",
+            f"text {name!r}",
+            read_texts,
+        )
+        for number, (text, name) in enumerate(zip(texts, names))
+    ]
+    server.ask(jobs)
     return [job.file for job in jobs]
 
 

@@ -7,13 +7,12 @@ A server that is down, slow or busy (429, 5xx) is asked again after a pause that
 refuses (4xx) is not.
 """
 
+import asyncio
 import json
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -57,27 +56,14 @@ class Job(NamedTuple):
 
 
 class Server:
-    """One server, as a context: `role` is what errors call it, `url` the root of its API."""
+    """One server: `role` is what errors call it, `url` the root of its API."""
 
     def __init__(self, role: str, url: str, manners: Manners) -> None:
         self.role, self.url, self._manners = role, url.rstrip("/"), manners
-        self._stop = threading.Event()
-        headers = {"Authorization": f"Bearer {manners.key}"} if manners.key else {}
-        self._client = httpx.Client(
-            headers=headers,
-            limits=httpx.Limits(max_connections=manners.concurrency),
-            timeout=httpx.Timeout(manners.timeout, pool=None),
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
 
     def model(self) -> str:
         """The first model that the server says it serves; UserError where it does not."""
-        content = self._request("GET", f"{self.url}/models", None, self._name)
+        content = asyncio.run(self._alone("GET", f"{self.url}/models"))
         try:
             return str(parse_json(content, self._name)["data"][0]["id"])
         except (LookupError, TypeError):
@@ -92,32 +78,40 @@ class Server:
         cannot be reached, does not answer in time, refuses, or answers with something else.
         """
         waiting = [job for job in jobs if not _kept(job)]
-        pool = ThreadPoolExecutor(self._manners.concurrency)
-        with Progress(len(jobs), f"ask the {self.role}", "text", len(jobs) - len(waiting)) as told:
-
-            def put(job: Job) -> None:
-                self._put(job)
-                told.update()
-
+        done = len(jobs) - len(waiting)
+        with Progress(len(jobs), f"ask the {self.role}", "text", done) as progress:
             try:
-                futures: list[Future[None]] = [pool.submit(put, job) for job in waiting]
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-            finally:
-                self._stop.set()  # those that wait for a server that is down need not
-                pool.shutdown(cancel_futures=True)
-                self._stop.clear()
+                asyncio.run(self._ask(waiting, progress))
+            except ExceptionGroup as failures:
+                raise failures.exceptions[0] from None
         return len(waiting)
 
     @property
     def _name(self) -> str:
         return f"the {self.role} at {self.url}"
 
-    def _put(self, job: Job) -> None:
+    def _client(self) -> httpx.AsyncClient:
+        """A client with so many connections and no more; who waits for one has not asked yet."""
+        key = self._manners.key
+        return httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=self._manners.concurrency),
+            timeout=httpx.Timeout(self._manners.timeout, pool=None),
+        )
+
+    async def _alone(self, method: str, url: str) -> bytes:
+        async with self._client() as client:
+            return await self._request(client, method, url, None, self._name)
+
+    async def _ask(self, jobs: Sequence[Job], progress: Progress) -> None:
+        async with self._client() as client, asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(self._put(client, job, progress))
+
+    async def _put(self, client: httpx.AsyncClient, job: Job, progress: Progress) -> None:
         """Put one question, look at its answer, and keep it."""
-        where = f"{self._name}, {job.where}"
-        content = self._request("POST", self.url + job.question.path, job.question.body, where)
+        (path, body), where = job.question, f"{self._name}, {job.where}"
+        content = await self._request(client, "POST", self.url + path, body, where)
         try:
             job.look(parse_json(content, where))
         except Fault as fault:
@@ -125,17 +119,20 @@ class Server:
             raise UserError(f"{where}{at}: {fault}") from None
         make_folder(job.file.parent)
         # The very bytes of the answer: numbers keep their digits, and repeated keys are still seen.
-        asked = json.dumps(job.question.body, sort_keys=True).encode()
+        asked = json.dumps(body, sort_keys=True).encode()
         whole = b'{"request": ' + asked + b', "response": ' + content.strip() + b"}\n"
         write_whole(job.file, lambda file: file.write(whole))
+        progress.update()
 
-    def _request(self, method: str, url: str, body: Mapping[str, Any] | None, where: str) -> bytes:
+    async def _request(
+        self, client: httpx.AsyncClient, method: str, url: str, body: Any, where: str
+    ) -> bytes:
         """The bytes of an answer, after as many tries as it takes or is allowed."""
         manners = self._manners
         for attempt in range(manners.retries + 1):
             pause = min(manners.pause * 2**attempt, _LONGEST_PAUSE)
             try:
-                answer = self._client.request(method, url, json=body)
+                answer = await client.request(method, url, json=body)
             except httpx.TimeoutException:
                 reason = f"no answer within {manners.timeout:g} s"
             except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -147,9 +144,9 @@ class Server:
                 if answer.status_code != 429 and answer.status_code < 500:
                     raise UserError(f"{where}: {reason}")
                 pause = max(pause, _asked_pause(answer))
-            if attempt == manners.retries or self._stop.wait(pause):
-                break
-        raise UserError(f"{where}: {reason}; tried {_times(attempt + 1)}")
+            if attempt < manners.retries:
+                await asyncio.sleep(pause)
+        raise UserError(f"{where}: {reason}; tried {_times(manners.retries + 1)}")
 
 
 def _kept(job: Job) -> bool:

@@ -165,13 +165,14 @@ def _worst(cells: pd.DataFrame) -> pd.Series:
     return cells.loc[(cells["rounds"] * spent).idxmax()]
 
 
-def budget_lines(cells: pd.DataFrame, budget: float) -> list[str]:
+def budget_lines(cells: pd.DataFrame, level: float) -> list[str]:
     """The places with the most evidence against the budget."""
     worst = cells.sort_values("log_e", ascending=False)
     lines = [
-        f"block {row['block']!r}, place {row['place']}: {row['divergence']:.3g} nats over "
+        f"block {row['block']!r}, place {row['place']}: about {row['divergence']:.3g} nats over "
         f"{row['rounds']:,} rounds, e-value 10^{row['log_e'] / np.log(10):.1f}"
         for _, row in worst[worst["log_e"] > 0].head(5).iterrows()
     ]
-    beyond = int((cells["divergence"] > budget).sum())
-    return [f"{beyond} of {len(cells)} places are seen beyond {budget:g} nats", *lines]
+    beyond = int((cells["log_e"] >= -np.log(level)).sum())
+    told = f"{beyond} of {len(cells)} places are beyond the budget by their own evidence"
+    return [*lines[:1], told, *lines[1:]]

@@ -1,6 +1,7 @@
 """The picture of an audit: evidence against samples, and what was seen against what was claimed."""
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from sim.audit.evidence.claim import PARTS
@@ -10,8 +11,8 @@ from sim.drawing.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, Drawi
 __all__ = ["audit_picture"]
 
 _COLOURS = dict(zip(PARTS, (PINK, BLUE, RED, GREEN, ORANGE))) | {"emitted tokens": BLUE}
-_LIMIT = 6.0  # log10 e below −this is drawn there
-_LEAST_ROUNDS = 30  # of a cell, to be drawn
+_LIMIT = 2.5  # log10 e below −this is drawn there
+_LEAST_ROUNDS, _OFTEN = 30, 200  # of a cell, of a place, to be drawn
 
 
 def audit_picture(report: Report) -> Drawing:
@@ -34,33 +35,40 @@ def _finding(report: Report) -> str:
     claim = f"Claim: {report.question.claim}."
     if not report.rejected:
         return f"{claim}\n{report.samples:,} rounds hold nothing against it"
-    why = report.diagnosis[-1] if report.diagnosis else ""
+    at = 0 if isinstance(report, BudgetReport) else -1
+    why = report.diagnosis[at] if report.diagnosis else ""
     return f"{claim}\nRejected after {report.alarm_at:,} rounds: {why}"
 
 
 def _evidence(ax: Axes, report: Report) -> None:
-    history = report.history
-    samples, total = np.array(history.samples), np.array(history.log_e) / np.log(10)
-    finite = [log for parts in history.parts for log in parts.values() if np.isfinite(log)]
-    top = max([5.0, *total[np.isfinite(total)], *(np.array(finite) / np.log(10))]) * 1.05
-    for part, colour in _COLOURS.items():
-        if part in history.parts[0]:
-            log_e = np.array([parts.get(part, np.nan) for parts in history.parts]) / np.log(10)
-            ax.plot(samples, np.clip(log_e, -_LIMIT, top), color=colour, linewidth=1.2, label=part)
-    ax.plot(samples, np.clip(total, -_LIMIT, top), color=BLACK, linewidth=2.2, label="the audit")
+    """A part that repeats itself because its law is another is not drawn as dependent."""
+    samples = np.array(report.history.samples)
+    total = np.array(report.history.log_e) / np.log(10)
+    parts = pd.DataFrame(report.history.parts) / np.log(10)
+    if "independence" in parts and parts["independence"].iloc[-1] < parts.iloc[-1].max():
+        parts = parts.drop(columns="independence")
+    every = np.concatenate([total, parts.to_numpy().ravel()])
+    top = max(3.5, every[np.isfinite(every)].max(initial=0)) * 1.1
+    ax.plot(samples, np.clip(total, -_LIMIT, top), color=BLACK, linewidth=4, label="the audit")
+    for part in parts:
+        ax.plot(samples, np.clip(parts[part], -_LIMIT, top), color=_COLOURS[part], linewidth=1.4,
+                label=part)  # fmt: skip
     threshold = -np.log10(report.level)
     ax.axhline(threshold, color=GREY, linestyle="--", linewidth=1)
-    ax.text(samples[0], threshold, f" rejected above 1/{report.level:g}", va="bottom", color=GREY)
+    ax.text(samples[-1], threshold, f"rejected above 1/{report.level:g} ", va="bottom",
+            ha="right", color=GREY)  # fmt: skip
     never = np.flatnonzero(np.isinf(total))
     if never.size:
-        ax.plot(samples[never[0]], top, "^", color=BLACK, clip_on=False, markersize=9,
-                label="impossible: e = ∞")  # fmt: skip
+        ax.plot(samples[never[0]], top, "^", color=BLACK, clip_on=False, markersize=10,
+                linestyle="none", label="impossible: e = ∞")  # fmt: skip
     ax.set_xscale("log")
-    ax.set_yscale("symlog", linthresh=10, linscale=2)
+    if top > 10:
+        ax.set_yscale("symlog", linthresh=10, linscale=2)
+        ax.set_yticks([0, 2, 4, 6, 8, *10 ** np.arange(1, int(np.log10(top)) + 1)])
     ax.set_ylim(-_LIMIT, top)
     ax.set_xlabel("rounds")
     ax.set_ylabel(f"log₁₀ of the e-value (below −{_LIMIT:g}: drawn there)")
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.98))
+    ax.legend(frameon=False, fontsize=8, loc="upper left")
 
 
 def _cells(ax: Axes, report: ClaimReport) -> None:
@@ -82,8 +90,10 @@ def _cells(ax: Axes, report: ClaimReport) -> None:
 
 
 def _places(ax: Axes, report: BudgetReport) -> None:
-    """The divergence of what was emitted at each place, largest first, and the budget."""
-    cells = report.cells.sort_values("divergence", ascending=False).head(20)
+    """What was emitted at the places that were often reached, the farthest first."""
+    cells = report.cells
+    often = cells[cells["rounds"] >= min(_OFTEN, cells["rounds"].max())]
+    cells = often.sort_values("divergence", ascending=False).head(20)
     names = [f"{row['block']}, place {row['place']}" for _, row in cells.iterrows()]
     budget, at = report.evidence.level, np.arange(len(cells))[::-1]
     beyond = cells["log_e"] >= -np.log(report.level)
@@ -92,4 +102,4 @@ def _places(ax: Axes, report: BudgetReport) -> None:
     ax.text(budget, len(cells) - 0.3, f" budget {budget:g}", va="bottom", ha="left")
     ax.set_yticks(at, names, fontsize=8)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("divergence of what was emitted, nats (red: beyond by its own e-value)")
+    ax.set_xlabel("estimated nats; red: beyond by its own e-value")

@@ -271,4 +271,4 @@ class BudgetReport(Report):
         return self._call("audit_budget")
 
     def _diagnosis(self) -> list[str]:
-        return budget_lines(self.cells, self.evidence.level)
+        return budget_lines(self.cells, self.level)

@@ -56,11 +56,13 @@ class Backend:
                 raise unknown_name(what, str(value), known)
         if name == "numpy" and device != "cpu":
             raise ValueError(f"numpy's rows are on the cpu; device {device!r} needs torch")
-        # torch is loaded only where rows are asked for as its tensors.
-        self._torch = importlib.import_module("torch") if name == "torch" else None
+        self._torch = _torch() if name == "torch" else None
         self._device = device
         self.blocks = blocks.rounded(dtype)
-        self._p, self._q = self._array(self.blocks.p), self._array(self.blocks.q)
+        try:
+            self._p, self._q = self._array(self.blocks.p), self._array(self.blocks.q)
+        except (RuntimeError, AssertionError) as error:  # torch's, of a device that is not there
+            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None
 
     def generator(self, seed: np.random.SeedSequence) -> Any:
         """The generator that the sampler draws from in the whole audit."""
@@ -93,6 +95,14 @@ class Backend:
         if self._torch is None:
             return values
         return self._torch.as_tensor(values, device=self._device)
+
+
+def _torch() -> Any:
+    """torch, which is loaded only where rows are asked for as its tensors."""
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError:
+        raise ValueError("backend 'torch' needs torch, which is not installed") from None
 
 
 def call(

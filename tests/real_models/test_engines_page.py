@@ -25,6 +25,7 @@ COMMANDS = [
 PRINTED = [text.splitlines() for kind, text in BLOCKS if kind == "text"]
 OPTIONS = PAGE.partition("| option |")[2].partition("\n\n")[0].splitlines()[2:]
 TABLE = PAGE.partition("<!-- spans -->")[2].partition("<!-- end of spans -->")[0]
+HERE = ("--jobs", "1")  # workers would stay in the folder of an earlier test
 TOLD = {  # a rule with its value → what the three columns say
     name: cells
     for name, *cells in (re.findall(r"[^|\s][^|]*[^|\s]", row) for row in TABLE.splitlines()[5:])
@@ -88,7 +89,7 @@ def test_the_commands_on_models_run_in_their_order(
     texts = [chunk.context for chunk in open_trace(measure[0]).chunks]
     at = measure.index("--span")
     measure[at + 1 : at + 3] = str(texts[0][-2]), str(max(map(np.max, texts)) + 1)
-    assert importlib.import_module("real_models.measure").main(measure) == 0
+    assert importlib.import_module("real_models.measure").main([*measure, *HERE]) == 0
     assert "positions are inside the span; acceptance and KL, nats" in capsys.readouterr().out
     table = pd.read_parquet("results/thinking/spans.parquet")
     assert set(table["rule"]) == {name.split()[0] for name in TOLD}
@@ -102,7 +103,7 @@ def test_the_table_of_the_span_is_that_of_the_bundled_pair(tmp_path, monkeypatch
     record[record.index("--prompts") + 1] = prompts
     monkeypatch.chdir(tmp_path)
     assert importlib.import_module("real_models.record").main(record) == 0
-    assert importlib.import_module("real_models.measure").main(measure) == 0
+    assert importlib.import_module("real_models.measure").main([*measure, *HERE]) == 0
     table = pd.read_parquet("results/thinking/spans.parquet")
     names = [f"{r} {v:g}" if p else r for r, p, v in zip(table["rule"], table["parameter"],
                                                          table["value"])]  # fmt: skip

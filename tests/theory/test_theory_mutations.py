@@ -121,7 +121,7 @@ NIGHTLY = [
     ("OneStep(as_probability(xp, 1.0 - mass)", "OneStep(as_probability(xp, 1.0 - 2.0 * mass)"),
     ("for values in (1.0 - mass, ends)", "for values in (1.0 - 2.0 * mass, ends)"),
     # rules
-    ('resolve_divergence("reverse_kl")', 'resolve_divergence("kl")'),
+    ('return resolve_divergence("reverse_kl")', 'return resolve_divergence("kl")'),
     ("self.alpha * pair.p + (1.0 - self.alpha) * pair.q", "self.alpha * pair.q + pair.p"),
     ("self.tau * (1.0 - pair.verifier_max)", "self.tau * (1.0 + pair.verifier_max)"),
     ("xp.minimum(pair.q, self.l) / self.l", "xp.minimum(pair.p, self.l) / self.l"),
@@ -131,6 +131,12 @@ NIGHTLY = [
     ("quotient(xp, complement, 1.0 - q_n, 0.0)", "quotient(xp, value, 1.0 - q_n, 0.0)"),
     ("xp.exp(-pair.verifier_entropy)", "xp.exp(pair.verifier_entropy)"),
     ("pair.verifier_max[:, None] - self.delta", "pair.verifier_max[:, None] + self.delta"),
+    ("(q >= self.threshold * p)", "(q > 0) & (p >= self.threshold * q)"),
+    ("return pair.xp.minimum(p, q)", "return 0.5 * pair.xp.minimum(p, q)"),
+    ("xp.where(p < q, q, self._kept(pair, p, q))", "self._kept(pair, q, p)"),
+    ("kept * (whole / left)", "kept"),
+    ("(1.0 - self.top_p + ROUNDING)", "(self.top_p + ROUNDING)"),
+    ("rest * self.recover(pair, pair.verifier_mode)", "rest * pair.q"),
 ]
 
 

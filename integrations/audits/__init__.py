@@ -1,0 +1,1 @@
+"""Audits of samplers that other projects ship, as `make audits` runs them."""

@@ -1,1 +1,0 @@
-"""What `make vllm` runs: the rules in the real engine, beside the project's own decoder."""

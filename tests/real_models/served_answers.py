@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 from scipy.special import log_softmax
 
-WORDS = [" zero", " one", " two", " three", " four", " five", " six", " seven", " eight", " nine"]
+WORDS = [f" w{chr(ord('a') + number)}" for number in range(24)]
 V = len(WORDS)
+SALT = 4  # with it the own tokens of text a are among the four likeliest here, and not there
 TEXTS = {"a": (3, 1, 4, 1, 5), "b": (2, 7, 1, 8), "c": (9, 0, 2)}
 
 
@@ -17,7 +18,7 @@ def rows(model, ids):
     """Logits [len(ids), V] behind each prefix of a text, decided by model and prefix; float32."""
     found = []
     for end in range(1, len(ids) + 1):
-        seed = np.random.SeedSequence([len(model), *model.encode(), *ids[:end]])
+        seed = np.random.SeedSequence([SALT, len(model), *model.encode(), *ids[:end]])
         found.append(2 * np.random.default_rng(seed).normal(size=V))
     return np.array(found, dtype=np.float32)
 

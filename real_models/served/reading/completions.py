@@ -63,7 +63,7 @@ def _listed_by_all(keys: list[Key], tops: list[Any], start: int) -> int:
     """K: how many of the likeliest tokens each row lists.
 
     A row has K entries, and one more where the text's own token is none of them and therefore the
-    last. So a row with its own token before others has K.
+    last. So a row with its own token before others has K, and none has more than K + 1.
     """
     sure, most = set(), 0
     for place in range(start, len(keys)):
@@ -73,7 +73,7 @@ def _listed_by_all(keys: list[Key], tops: list[Any], start: int) -> int:
         own = values.get(keys[place])
         if own is not None and any(value < own for value in values.values()):
             sure.add(len(entries))
-    return max(sure) if sure else max(most - 1, 1)
+    return max(most - 1, 1, *sure)
 
 
 def _by_text(own: Key, value: object, entries: Any, width: int, position: int) -> Row:

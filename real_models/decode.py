@@ -29,12 +29,12 @@ from real_models.options.command_line import (
     run,
     sampling_from,
 )
+from real_models.options.outputs import require_writable
 from real_models.options.ranks import ranks
 from real_models.options.rules import add_rule_options, rule_from
 from real_models.options.threads import add_threads_option, set_threads
 from real_models.prompts import Prompt, given_prompt, read_prompts, told_form
 from sim.commandline import Parser
-from sim.jobs.files import make_folder
 
 __all__ = ["main"]
 
@@ -56,7 +56,7 @@ def _main(args: argparse.Namespace) -> int:
     settings = replace(sampling_from(args), greedy_draft=args.greedy_draft)
     at_least(args, draft_tokens=0, new_tokens=1, batch_size=1, seed=0, threads=1)
     prompts = _prompts(args)
-    _check_out(args.out)
+    require_writable(args.out)
     set_threads(args.threads)
     ranks()
     pair, drafter = _pair(args)
@@ -92,15 +92,6 @@ def _prompts(args: argparse.Namespace) -> list[Prompt]:
     if args.prompts is not None:
         raise UserError("give either --prompt or --prompts")
     return [given_prompt(args.prompt, args.chat)]
-
-
-def _check_out(path: Path | None) -> None:
-    """See to it before any work that the file can be written."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise UserError(f"--out {path} is a folder; name a file")
-    make_folder(path.parent)
 
 
 def _pair(args: argparse.Namespace) -> tuple[ModelPair, DrafterMaker | None]:

@@ -38,6 +38,7 @@ from real_models.options.verifier import add_verifier_options, verifier_with
 from real_models.prompts import Prompt, read_prompts
 from sim.commandline import Parser
 from sim.jobs.files import json_text, make_folder, write_json
+from sim.jobs.folder_lock import owned
 
 __all__ = ["main", "save_draft"]
 
@@ -65,9 +66,7 @@ def save_draft(pair: ModelPair, distilled: Distilled, folder: Path, facts: dict[
 
 def _main(args: argparse.Namespace) -> int:
     """Check what is cheap, load, sample, train, save, and say what came of it."""
-    at_least(args, texts=1, length=1, positions=1, batch=1, steps=1, seed=0)
-    if args.out.exists():
-        raise UserError(f"--out: {args.out} is there already")
+    at_least(args, layers=1, texts=1, length=1, positions=1, batch=1, steps=1, seed=0)
     settings = TrainingSettings(
         minutes=7.0 if args.steps is None and args.minutes is None else args.minutes,
         steps=args.steps,
@@ -76,6 +75,17 @@ def _main(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     openings, held_out = _prompts(args)
+    with _owned(args.out):
+        _make(args, settings, openings, held_out)
+    return 0
+
+
+def _make(
+    args: argparse.Namespace,
+    settings: TrainingSettings,
+    openings: list[Prompt],
+    held_out: list[Prompt],
+) -> None:
     pair = _starting_pair(args)
     calibration = calibrate(pair, held_out, args.positions, args.seed)
     before = acceptance(pair.draft, calibration)
@@ -94,7 +104,6 @@ def _main(args: argparse.Namespace) -> int:
     _say(args, f"{args.out}: {after} after {len(distilled.losses)} steps in {seconds:.0f} s")
     if args.json:
         print(json_text(facts))
-    return 0
 
 
 def _prompts(args: argparse.Namespace) -> tuple[list[Prompt], list[Prompt]]:
@@ -157,6 +166,23 @@ def _say(args: argparse.Namespace, line: str) -> None:
     """Print a line of the report, unless one JSON document is all that was asked for."""
     if not args.json:
         print(line, flush=True)
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Own the name of a folder that is not there yet, by a hidden one beside it that goes again.
+
+    Raises UserError where the folder is there, OSError naming the process that makes it now.
+    """
+    beside = folder.with_name(f".{folder.name}.making")
+    make_folder(folder.parent)
+    with owned(beside):
+        try:
+            if folder.exists():
+                raise UserError(f"--out: {folder} is there already")
+            yield
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from transformers import (
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from real_models.decoding.drafters import Drafter, ModelDrafter, PromptLookup
-from real_models.decoding.loop import Request, run_batch
+from real_models.decoding.loop import Request, run_batch, whole_number
 from real_models.decoding.speculation import Speculation
 from real_models.errors import UserError
 from real_models.laws.processor_laws import ProcessorLaws, processor_laws
@@ -83,14 +83,13 @@ def generate(
     on different devices, beams, or an output that is not there.
     """
     chosen = _rule(rule, rule_parameters or {})
-    if not isinstance(draft_tokens, int) or draft_tokens < 1:
-        raise UserError(f"draft_tokens must be an integer of at least 1, got {draft_tokens!r}")
+    draft_tokens = whole_number("draft_tokens", draft_tokens, 1)
     if (assistant_model is None) == (prompt_lookup is None):
         raise UserError("give either an assistant_model or prompt_lookup")
     if assistant_model is not None:
         _check_pair(model, assistant_model)
-    elif isinstance(prompt_lookup, bool) or not isinstance(prompt_lookup, int) or prompt_lookup < 1:
-        raise UserError(f"prompt_lookup must be an integer of at least 1, got {prompt_lookup!r}")
+    else:
+        prompt_lookup = whole_number("prompt_lookup", prompt_lookup, 1)
     _place_stop_strings(arguments)
     plan = _Plan(assistant_model, streamer, chosen, draft_tokens, greedy_draft, prompt_lookup)
     return GenerationMixin.generate(model, custom_generate=plan.decoding_method(), **arguments)

@@ -12,6 +12,8 @@ are measured on: layers chosen on the measured texts would flatter the draft.
 """
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -31,10 +33,12 @@ from real_models.errors import UserError
 from real_models.models.layer_skip import skip_layers, skip_name
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import at_least, run
+from real_models.options.outputs import require_writable
 from real_models.options.verifier import add_verifier_options, verifier_with
 from real_models.prompts import read_prompts
+from sim.checks import shorten
 from sim.commandline import Parser
-from sim.jobs.files import json_text, write_json
+from sim.jobs.files import json_text, write_whole
 from sim.jobs.progress import track
 
 __all__ = ["LayerSearch", "SearchStep", "main", "search_layers"]
@@ -130,6 +134,7 @@ def _main(args: argparse.Namespace) -> int:
     at_least(args, drop=1, positions=1, seed=0)
     if args.out is not None and not args.out.parent.is_dir():
         raise UserError(f"--out: there is no folder {args.out.parent}")
+    require_writable(args.out)
     prompts, digest = read_prompts(args.prompts)
     pair = verifier_with(args, "skip:")
     _candidates(pair.verifier, args.drop, args.candidates)
@@ -139,7 +144,8 @@ def _main(args: argparse.Namespace) -> int:
     document = _document(pair, calibration, found, args.seed, digest)
     text = json_text(document)
     if args.out is not None:
-        write_json(args.out, document)
+        data = f"{text}\n".encode()
+        write_whole(args.out.resolve(), lambda file: file.write(data), tag=f"part{os.getpid()}")
     print(text if args.json else f"--draft {found.draft}")
     return 0
 
@@ -177,9 +183,15 @@ def _document(
 
 
 def _layer_numbers(text: str) -> list[int]:
-    """The layers of `12,13,14-18`; a ValueError is argparse's to explain."""
-    ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-    return [layer for first, *last in ends for layer in range(first, (*last, first)[0] + 1)]
+    """The layers of `12,13,14-18`; an ArgumentTypeError for texts of another form."""
+    layers: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())
+        more = range(int(found[1]), int(found[2] or found[1]) + 1) if found else ()
+        if not more:
+            raise argparse.ArgumentTypeError(f"expected layers like 3-10,14, got {shorten(text)!r}")
+        layers += more
+    return layers
 
 
 def _parser() -> Parser:

@@ -27,6 +27,7 @@ from real_models.models.logits import CutMass, naming
 from real_models.models.pair import ModelPair
 from real_models.prompts import Prompt, encode_prompt
 from real_models.traces.contexts import text_stream
+from sim.checks import shorten
 from sim.jobs.progress import track
 from theory import Rule, make_rule
 
@@ -38,7 +39,10 @@ __all__ = [
     "model_drafter",
     "prompt_lookup",
     "run_batch",
+    "whole_number",
 ]
+
+_MOST_DRAFTS = 1 << 16  # a round draws three random numbers for each, used or not
 
 DrafterMaker = Callable[[ModelPair, Laws, Rule], Drafter]
 
@@ -150,8 +154,7 @@ def decode(
         ("batch_size", batch_size, 1),
         ("seed", seed, 0),
     ):
-        if not isinstance(value, Integral) or value < least:
-            raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
+        whole_number(name, value, least)
     if not isinstance(rule, Rule):
         raise UserError(f"rule must come from make_rule or be a Rule, got {rule!r}")
     if not prompts:
@@ -271,6 +274,20 @@ _ALONE = make_rule("sps")
 
 def _no_drafter(pair: ModelPair, laws: Laws, rule: Rule) -> Drafter:
     return NoDrafter(pair.vocabulary, pair.device)
+
+
+def whole_number(name: str, value: object, least: int) -> int:
+    """An integer of any library as Python's own; a draft is no longer than 65,536 tokens.
+
+    Raises UserError naming the argument that is no integer, below `least`, or above what is used.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        got = shorten(repr(value))
+        raise UserError(f"{name} must be an integer of at least {least}, got {got}")
+    if name == "draft_tokens" and value > _MOST_DRAFTS:
+        got = shorten(str(value))
+        raise UserError(f"draft_tokens must be at most {_MOST_DRAFTS}, got {got}")
+    return int(value)
 
 
 def _encoded(pair: ModelPair, prompt: Prompt, more: int) -> list[int]:

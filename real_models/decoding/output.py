@@ -1,6 +1,7 @@
 """The results of a decoding run as a person reads them, and as JSON."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ def write_lines(path: Path, found: Decoding, figures: dict[str, Any]) -> None:
     documents = [{"summary": figures}, *map(_record, found.texts)]
     lines = [json_text(d, indent=None) for d in documents]
     make_folder(path.parent)
-    write_whole(path, lambda file: file.write(("\n".join(lines) + "\n").encode()))
+    data = ("\n".join(lines) + "\n").encode()
+    # A link stays one; of two processes that write one file each leaves a whole one.
+    write_whole(path.resolve(), lambda file: file.write(data), tag=f"part{os.getpid()}")
 
 
 def _lengths(figures: dict[str, Any]) -> list[str]:

@@ -24,9 +24,12 @@ from transformers import PreTrainedModel
 from real_models.errors import UserError
 from real_models.models.compatibility import head_of, model_device
 from real_models.traces.contexts import Text
+from sim.checks import shorten
 from sim.jobs.progress import Progress
 
 __all__ = ["Distilled", "TrainingSettings", "distill", "even_layers", "kl_loss"]
+
+_BEYOND = 1e31  # AdamW divides a rate by its first steps, and float32 ends at 3e38
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class TrainingSettings:
                      minutes makes the result depend on the machine, one in steps does not.
     batch          : texts per step.
 
-    Raises UserError naming the setting that is not positive, or when there is no limit.
+    Raises UserError naming the setting that is not positive and below 1e31, or when there is no
+    limit.
     """
 
     minutes: float | None = 7.0
@@ -53,8 +57,9 @@ class TrainingSettings:
             raise UserError("training needs a limit, in minutes or in steps")
         for name in ("minutes", "steps", "batch", "learning_rate", "warmup", "clip"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UserError(f"{name} must be positive, got {value}")
+            if value is not None and not 0 < value < _BEYOND:
+                size = "positive" if not value > 0 else f"below {_BEYOND:g}"
+                raise UserError(f"{name} must be {size}, got {shorten(str(value))}")
 
     def progress(self, step: int, seconds: float) -> float:
         """How much of the training is done, by steps or by time; 1 and more is the end."""

@@ -39,14 +39,13 @@ def sample_texts(
     Raises UserError naming the prompt, before anything is sampled, when one cannot be used.
     """
     starts = [start_ids(pair, prompt, "verifier", length) for prompt in prompts]
-    wanted = [starts[index % len(starts)] for index in range(count)]
     generator = torch.Generator(pair.device).manual_seed(seed)
     texts: list[Text] = []
     with Progress(count, "texts", "text") as bar:
         for first in range(0, count, batch):
-            ids = [prompts[i % len(prompts)].id for i in range(first, min(count, first + batch))]
-            with naming(ids):
-                texts += _continue(pair, wanted[first : first + batch], length, generator)
+            these = [i % len(prompts) for i in range(first, min(count, first + batch))]
+            with naming([prompts[i].id for i in these]):
+                texts += _continue(pair, [starts[i] for i in these], length, generator)
             bar.update(len(texts) - bar.done)
     return texts
 

@@ -4,6 +4,7 @@ Draft and verifier go through the same processors, each behind its own text: wha
 to a token may depend on the drafts before it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from transformers import (
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
-from real_models.errors import UserError
+from real_models.errors import LogitsError, UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.laws.settings_laws import Laws, SettingsLaws
 
@@ -45,12 +46,12 @@ class ProcessorLaws:
 
     def draft(self, logits: torch.Tensor, texts: Sequence[list[int]]) -> torch.Tensor:
         return self._settings().draft_probabilities(
-            self._processed(logits, texts), name="draft logits"
+            self._processed(logits, texts, "draft"), name="draft logits"
         )
 
     def verifier(self, logits: torch.Tensor, texts: Sequence[list[int]]) -> torch.Tensor:
         return self._settings().probabilities(
-            self._processed(logits, texts), name="verifier logits"
+            self._processed(logits, texts, "verifier"), name="verifier logits"
         )
 
     def raw(self, logits: torch.Tensor) -> torch.Tensor:
@@ -59,13 +60,29 @@ class ProcessorLaws:
     def _settings(self) -> SamplingSettings:
         return SamplingSettings(1.0 if self.sampled else 0.0, greedy_draft=self.greedy_draft)
 
-    def _processed(self, logits: torch.Tensor, texts: Sequence[list[int]]) -> torch.Tensor:
+    def _processed(
+        self, logits: torch.Tensor, texts: Sequence[list[int]], role: str
+    ) -> torch.Tensor:
         # One text at a time: a processor expects texts of one length.
         rows = [
             self.processors(torch.tensor([text], device=row.device), row[None].double())
             for text, row in zip(texts, logits)
         ]
+        for row, text in zip(rows, texts):
+            self._require_law(row, text, logits.shape[-1], role)
         return torch.cat(rows)
+
+    def _require_law(self, row: torch.Tensor, text: list[int], width: int, role: str) -> None:
+        """LogitsError where the processors, which anyone may write, leave nothing to draw from."""
+        named = [type(processor).__name__ for processor in self.processors]
+        behind = f"behind {', '.join(named)} the {role}'s logits"
+        if row.shape != (1, width):
+            got = f"must be [1, {width}], got {list(row.shape)}"
+            raise LogitsError(0, len(text), f"{behind} {got}")
+        highest = float(row.max())
+        if not math.isfinite(highest):
+            held = "no finite value" if highest == -math.inf else f"{highest}"
+            raise LogitsError(0, len(text), f"{behind} hold {held}")
 
 
 def processor_laws(processors: LogitsProcessorList, sampled: bool, greedy_draft: bool) -> Laws:

@@ -16,20 +16,12 @@ from dataclasses import dataclass
 
 import torch
 
-from real_models.errors import UserError
+from real_models.errors import LogitsError, UserError
 
-__all__ = ["CUT_TOLERANCE", "CutMass", "LogitReader", "LogitsError", "naming", "told_cut"]
+__all__ = ["CUT_TOLERANCE", "CutMass", "LogitReader", "naming", "told_cut"]
 
 CUT_TOLERANCE = 1e-3
 """The largest share of a distribution that may lie on columns which are cut off."""
-
-
-class LogitsError(UserError):
-    """Logits that no distribution can be made of, behind the tokens of text `row` of a batch."""
-
-    def __init__(self, row: int, position: int, fault: str) -> None:
-        super().__init__(f"position {position}: {fault}")
-        self.row = row
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The command line of decoding."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -136,6 +137,31 @@ def test_a_file_that_cannot_be_written_is_found_before_any_work(decode_in, capsy
     (tmp_path / "file").write_text("")
     assert decode_in("--out", str(tmp_path / "file" / "run.jsonl")) == 2
     assert f"{tmp_path / 'file'} is a file" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe")
+    assert decode_in("--out", str(tmp_path / "pipe")) == 2
+    assert f"--out {tmp_path / 'pipe'} is a device or a pipe" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_stays_one_and_two_processes_write_two_whole_files(decode_in, tmp_path, monkeypatch):
+    """The second begins and ends while the first is writing."""
+    target, link = tmp_path / "target.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(target)
+    wrote, plain = [], os.fsync
+
+    def between(handle):
+        if not wrote:
+            wrote.append(handle)
+            with monkeypatch.context() as second:
+                second.setattr(os, "getpid", lambda: 1)
+                assert decode_in("--seed", "1", "--out", str(link)) == 0
+        plain(handle)
+
+    monkeypatch.setattr(os, "fsync", between)
+    assert decode_in("--no-compare", "--out", str(link)) == 0
+    assert link.is_symlink()
+    assert all(json.loads(line) for line in target.read_text(encoding="utf-8").splitlines())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.jsonl", "target.jsonl"]
 
 
 def test_arguments_that_do_not_parse_are_one_line(decode_in, capsys):

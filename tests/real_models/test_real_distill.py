@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from paused import paused
 
 from real_models import distill as module
 from real_models.distill import main
@@ -88,6 +89,20 @@ def test_an_interruption_leaves_no_folder(command, tmp_path, monkeypatch, fault)
     assert list(out.parent.iterdir()) == []
 
 
+def test_a_draft_that_another_process_makes_is_refused_before_any_work(command, tmp_path, capsys):
+    out = tmp_path / "draft"
+    command = [*command, "--texts", "4", "--steps", "1", "--layers", "3", "--out", str(out)]
+    with paused("real_models.distill", "real_models.distill.distill", *command) as first:
+        assert main(command) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 1
+        assert f"draft.making is being written by process {first.pid} on " in said[0]
+        first.communicate("\n")
+        assert first.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["draft", "held-out.jsonl"]
+    assert load_pair(verifier=command[1], draft=str(out), options=LoadOptions("cpu"))
+
+
 def test_what_is_there_already_is_kept(command, tmp_path, capsys):
     assert main([*command, "--layers", "3", "--out", str(tmp_path)]) == 2
     assert f"--out: {tmp_path} is there already" in capsys.readouterr().err
@@ -103,6 +118,9 @@ def test_what_is_there_already_is_kept(command, tmp_path, capsys):
         (["--layers", "3", "--steps", "0"], "--steps must be at least 1, got 0"),
         (["--layers", "3", "--learning-rate", "-1"], "learning_rate must be positive"),
         (["--layers", "3", "--learning-rate", "nan"], "learning_rate must be positive"),
+        (["--layers", "3", "--learning-rate", "1e300"], "learning_rate must be below 1e+31"),
+        (["--layers", "9" * 400], "--layers must be at most 2147483647, got 9999"),
+        (["--layers", "3", "--threads", "9" * 400], "--threads must be 1 to 1024, got 9999"),
         (["--layers", "3", "--length", "200"], "exceed the models' limit of 128"),
         (["--layers", "3", "--openings", "absent.jsonl"], "absent.jsonl cannot be read"),
     ],

@@ -211,6 +211,8 @@ def test_known_filters_take_the_short_way(model):
             "rule_parameters go with the name",
         ),
         ({"draft_tokens": 0}, "draft_tokens must be an integer of at least 1, got 0"),
+        ({"draft_tokens": True}, "draft_tokens must be an integer of at least 1, got True"),
+        ({"draft_tokens": 10**400}, "draft_tokens must be at most 65536, got 1000"),
         ({"assistant_model": None, "prompt_lookup": 0}, "prompt_lookup must be an integer"),
         ({"assistant_model": None, "prompt_lookup": True}, "prompt_lookup must be an integer"),
         ({"stop_strings": ["w5"]}, "stop_strings need the model's tokenizer"),
@@ -266,6 +268,34 @@ def test_the_strict_rule_reports_no_divergence(speculate, options):
     (report,) = speculate(rule="sps", return_dict_in_generate=True, **options).speculation
     assert report.kl == pytest.approx(0, abs=1e-12)
     assert report.tokens == 25
+
+
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [
+        (lambda scores: scores.fill_(-torch.inf), "logits hold no finite value"),
+        (lambda scores: scores.fill_(torch.nan), "logits hold nan"),
+        (lambda scores: scores[:, :5], r"logits must be \[1, 40\], got \[1, 5\]"),
+    ],
+)
+def test_a_processor_that_leaves_no_distribution_is_named_with_its_place(speculate, process, said):
+    class Third(LogitsProcessor):
+        """Does harm from the sixth token on."""
+
+        def __call__(self, input_ids, scores):
+            return process(scores) if input_ids.shape[-1] > 5 else scores
+
+    named = r"row 0 of input_ids.* position 6: behind Third, TopK.* the draft's " + said
+    with pytest.raises(UserError, match=named):
+        speculate(do_sample=True, logits_processor=[Third()])
+
+
+@pytest.mark.parametrize("number", [np.int8(3), np.int64(3)])
+def test_integers_of_numpy_are_integers(speculate, number):
+    assert torch.equal(
+        speculate(do_sample=False, draft_tokens=number),
+        speculate(do_sample=False, assistant_model=None, prompt_lookup=number),
+    )
 
 
 def test_a_lookup_without_drafts_reports_too(model):

@@ -1,6 +1,7 @@
 """The greedy search for layers: brute force at every step, and the command line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -149,6 +150,9 @@ def test_json_is_one_document_and_nothing_else(command, tmp_path, capsys):
         (["--prompts", "absent.jsonl"], "absent.jsonl cannot be read"),
         (["--verifier", "./absent"], "verifier './absent': there is no such folder"),
         (["--out", "absent/layers.json"], "there is no folder absent"),
+        (["--out", "."], "--out . is a folder; name a file"),
+        (["--threads", "-1"], "--threads must be 1 to 1024, got -1"),
+        (["--threads", "9" * 400], "--threads must be 1 to 1024, got 9999"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(command, capsys, arguments, message):
@@ -159,11 +163,24 @@ def test_mistakes_are_one_line_and_status_2(command, capsys, arguments, message)
     assert captured.err.count("\n") == 1
 
 
-def test_candidates_that_are_no_numbers_are_explained_by_the_parser(command, capsys):
+def test_a_pipe_is_not_replaced_by_a_file(command, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert main([*command, "--out", str(tmp_path / "pipe")]) == 2
+    assert "pipe is a device or a pipe; name a file" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "text", ["a-b", "", "3-1", "1-2-3", "-1", "0-99999999", "0-" + "9" * 400, "\u0663"]
+)
+def test_candidates_that_are_no_layers_are_explained_by_the_parser(command, capsys, text):
     with pytest.raises(SystemExit) as caught:
-        main([*command, "--candidates", "a-b"])
+        main([*command, f"--candidates={text}"])
     assert caught.value.code == 2
-    assert "--candidates" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--candidates: expected layers like 3-10,14, got '" in said
+    assert said.count("\n") == 1
+    assert len(said) < 200
 
 
 def test_help_shows_an_example():

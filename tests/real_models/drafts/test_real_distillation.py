@@ -169,6 +169,8 @@ def test_training_that_cannot_be_is_refused(pair, texts):
     for name in ("minutes", "steps", "batch", "learning_rate", "warmup", "clip"):
         with pytest.raises(UserError, match=f"{name} must be positive, got 0"):
             TrainingSettings(**{name: 0})
+        with pytest.raises(UserError, match=rf"{name} must be below 1e\+31, got inf"):
+            TrainingSettings(**{name: math.inf})
     with pytest.raises(UserError, match="no texts"):
         distill(pair.verifier, pair.draft, [], GENTLE, 40)
     wild = replace(GENTLE, learning_rate=1e30)

@@ -1,5 +1,7 @@
 """Texts sampled in batches: the verifier's law for starts of different lengths, and the ends."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -34,6 +36,22 @@ def law_after(model, ids):
     """The law [texts, V] of the token after unpadded texts of one length."""
     with torch.inference_mode():
         return model(torch.tensor(ids), use_cache=False).logits[:, -1].double().softmax(-1)
+
+
+def test_what_is_asked_for_is_not_listed_beforehand(pair, monkeypatch):
+    """A million texts take no memory before the first batch."""
+
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("real_models.drafts.text_batches._continue", stop)
+    tracemalloc.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sample_texts(pair, STARTS, 1_000_000, 4)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def p_value(tokens, law):

@@ -7,9 +7,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from real_models.errors import UserError
+from real_models.errors import LogitsError, UserError
 from real_models.models.cached_model import CachedModel, _common
-from real_models.models.logits import LogitsError
 
 
 def uncached(model, text, count):

@@ -47,10 +47,10 @@ def rule_from(args: argparse.Namespace) -> Rule:
 
 
 def _parameters() -> dict[str, list[str]]:
-    """Parameter → the rules that have it."""
+    """Parameter, or another name of it, → the rules that have it."""
     found: dict[str, list[str]] = {}
     for name, rule in RULES.items():
-        for parameter in inspect.signature(rule).parameters:
+        for parameter in (*inspect.signature(rule).parameters, *rule.aliases):
             found.setdefault(parameter, []).append(name)
     return found
 

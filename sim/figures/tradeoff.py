@@ -45,7 +45,7 @@ KIND_TITLES = {
     "candidate": "a target for each candidate n",
     "target only": "the same, accepted with γ itself",
     "accept set": "a set of accepted tokens",
-    "fixed rate": "whatever the rows",
+    "fixed rate": "a given rate",
     "other": "others",
 }
 SOURCE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -56,6 +56,16 @@ def test_the_command_on_synthetic_rows_prints_what_stands_beside_it(tmp_path, mo
     assert set(PRINTED[1]) <= {line.rstrip() for line in capsys.readouterr().out.splitlines()}
 
 
+def test_decoding_takes_the_names_of_the_engine(tiny_folder, tiny_prompts, capsys):
+    (words,) = re.findall(r"`decode (--rule .*?)`", PAGE)
+    models = ["--verifier", str(tiny_folder), "--draft", "skip:0", "--prompts", str(tiny_prompts)]
+    decode = importlib.import_module("real_models.decode").main
+    assert decode([*words.split(), *models, "--new-tokens", "4"]) == 0
+    assert "top_n_delta(n=10, delta=0.6)" in capsys.readouterr().out
+    assert decode([*words.split(), "--delta", "0.5", *models]) == 2
+    assert "is given 'delta' twice" in capsys.readouterr().err
+
+
 def test_every_rule_of_an_engine_is_in_the_table_and_nothing_else_is():
     named = {name for row in OPTIONS for name in re.findall(r"`(\w+)`", row.split("|")[2])}
     fields = {field for cls in RULES.values() for field in cls.__dataclass_fields__}

@@ -200,3 +200,30 @@ def test_every_alias_is_a_name_of_a_field():
         fields = cls.__dataclass_fields__
         assert set(cls.aliases.values()) <= set(fields), name
         assert not set(cls.aliases) & set(fields), name
+
+
+@pytest.mark.parametrize(("name", "values"), CUTS)
+@given(pair=pairs())
+def test_sampling_the_cut_law_and_comparing_is_the_rule_for_a_one_hot_draft(name, values, pair):
+    """The engine's way: it draws a token of the cut law, and accepts a draft that is equal to it."""
+    p, q = pair
+    rule, width = make_rule(name, **values), q.shape[-1]
+    cut = rule.output(p, q)
+    for n in range(width):
+        drafted = np.broadcast_to(np.eye(width)[n], q.shape)
+        law = one_step(rule, drafted, q)
+        np.testing.assert_allclose(law.acceptance, cut[:, n], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(law.output, cut, rtol=0, atol=1e-14)
+    assert np.all((p * cut).sum(-1) <= one_step(rule, p, q).acceptance + 1e-14)
+
+
+@given(rates=st.lists(st.floats(0.01, 1), min_size=1, max_size=6))
+def test_unconditional_rates_are_those_of_a_prefix(rates):
+    """Entry i of an engine's list: that the first i + 1 drafts are all accepted."""
+    unconditional = np.sort(rates)[::-1]
+    conditional = unconditional / np.concatenate([[1.0], unconditional[:-1]])
+    kept = [
+        float(one_step(make_rule("synthetic", rate=min(rate, 1.0)), P, Q).acceptance)
+        for rate in conditional.tolist()
+    ]
+    np.testing.assert_allclose(np.cumprod(kept), unconditional, rtol=1e-12)

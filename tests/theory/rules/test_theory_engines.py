@@ -205,7 +205,7 @@ def test_every_alias_is_a_name_of_a_field():
 @pytest.mark.parametrize(("name", "values"), CUTS)
 @given(pair=pairs())
 def test_sampling_the_cut_law_and_comparing_is_the_rule_for_a_one_hot_draft(name, values, pair):
-    """The engine's way: it draws a token of the cut law, and accepts a draft that is equal to it."""
+    """The engine's way: it draws a token of the cut law, and accepts a draft equal to it."""
     p, q = pair
     rule, width = make_rule(name, **values), q.shape[-1]
     cut = rule.output(p, q)

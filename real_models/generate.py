@@ -190,11 +190,10 @@ class _Plan:
             self._drafter(model, laws, ends),
             self.rule,
             laws,
-            self.draft_tokens,
             measure=config.return_dict_in_generate,
         )
         engine.check_texts(len(input_ids))
-        requests = self._requests(input_ids, mask, criteria)
+        requests = self._requests(input_ids, mask, criteria, config.max_length)
         if self.streamer is not None:
             self.streamer.put(input_ids.cpu())
         run_batch(engine, requests, self.draft_tokens)
@@ -214,7 +213,11 @@ class _Plan:
         return ModelDrafter(draft, laws, ends, raw=self.rule.reads_raw)
 
     def _requests(
-        self, input_ids: torch.Tensor, mask: torch.Tensor | None, criteria: StoppingCriteriaList
+        self,
+        input_ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        criteria: StoppingCriteriaList,
+        longest: int | None,
     ) -> list[Request]:
         """One request per row, without the padding on its left."""
         seed = int(torch.randint(2**62, ()))
@@ -229,6 +232,7 @@ class _Plan:
                     stop=_stop(criteria, ids[:pads], input_ids.device),
                     emit=self._emit,
                     name=f"row {row} of input_ids",
+                    longest=None if longest is None else longest - pads,
                 )
             )
         return requests

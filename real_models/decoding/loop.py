@@ -88,7 +88,11 @@ class Decoding:
 
 @dataclass
 class Request:
-    """A text while it grows; `stop` says of its ids whether it is finished."""
+    """A text while it grows; `stop` says of its ids whether it is finished.
+
+    longest : how many ids it has at most. Drafts that could not be kept are not made: a model with
+        a table of positions has none for them. None is no limit.
+    """
 
     ids: list[int]
     stream: np.random.Generator
@@ -97,6 +101,7 @@ class Request:
     prompt_length: int = 0
     finished: bool = False
     name: str = ""
+    longest: int | None = None
     rounds: list[Round] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -162,7 +167,7 @@ def decode(
     texts = [(p, _encoded(pair, p, new_tokens + draft_tokens)) for p in prompts]
     run = _Run(pair, settings, new_tokens, seed)
     maker = (drafter or model_drafter) if draft_tokens else _no_drafter
-    run.engine(rule, maker, draft_tokens, measure=measure).check_texts(min(batch_size, len(texts)))
+    run.engine(rule, maker, measure=measure).check_texts(min(batch_size, len(texts)))
     decoded, seconds, alone, alone_tokens = [], {}, 0.0, 0
     for start in track(range(0, len(texts), batch_size), "decode", "batch"):
         batch = texts[start : start + batch_size]
@@ -201,13 +206,21 @@ def run_batch(engine: Speculation, requests: Iterable[Request], draft_tokens: in
         shape = (draft_tokens + 1, PURPOSES)
         uniforms = np.stack([request.stream.random(shape) for request in going])
         with naming([request.name for request in going]):
-            rounds = engine.round([request.ids for request in going], uniforms)
+            count = min([draft_tokens, *map(_room, going)])
+            rounds = engine.round([request.ids for request in going], uniforms[:, : count + 1])
         for request, found in zip(going, rounds):
             request.take(found)
         staying = [i for i, request in enumerate(going) if not request.finished]
         if staying and len(staying) < len(going):
             engine.keep_rows(staying)
         going = [going[i] for i in staying]
+
+
+def _room(request: Request) -> int:
+    """How many drafts may stand before the last token of a text."""
+    if request.longest is None:
+        return _MOST_DRAFTS
+    return max(0, request.longest - len(request.ids) - 1)
 
 
 @dataclass(frozen=True)
@@ -230,7 +243,7 @@ class _Run:
         measure: bool,
     ) -> tuple[list[DecodedText], dict[str, float]]:
         """The decoded texts of a batch, and the seconds that its parts took."""
-        engine = self.engine(rule, maker, draft_tokens, measure=measure)
+        engine = self.engine(rule, maker, measure=measure)
         requests = [self._request(prompt, ids) for prompt, ids in texts]
         run_batch(engine, requests, draft_tokens)
         for role, mass in engine.cut().items():
@@ -238,14 +251,12 @@ class _Run:
         decoded = [self._decoded(p, r) for (p, _), r in zip(texts, requests)]
         return decoded, engine.watch.seconds
 
-    def engine(
-        self, rule: Rule, maker: DrafterMaker, draft_tokens: int, *, measure: bool
-    ) -> Speculation:
+    def engine(self, rule: Rule, maker: DrafterMaker, *, measure: bool) -> Speculation:
         """The models with empty caches; UserError where one cannot be rolled back."""
         laws = SettingsLaws(self.settings)
         verifier = CachedModel(self.pair.verifier, self.pair.vocabulary, "verifier")
         drafter = maker(self.pair, laws, rule)
-        return Speculation(verifier, drafter, rule, laws, draft_tokens, measure=measure)
+        return Speculation(verifier, drafter, rule, laws, measure=measure)
 
     def _request(self, prompt: Prompt, ids: list[int]) -> Request:
         longest, ends = len(ids) + self.new_tokens, self.pair.end_tokens

@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from real_models.decoding.drafters import Drafter, ModelDrafter
+from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter
 from real_models.decoding.observation import Observation, observe
 from real_models.decoding.verification import Candidates, Verdict, verify
 from real_models.laws.settings_laws import Laws
@@ -71,12 +71,12 @@ class Speculation:
         drafter: Drafter,
         rule: Rule,
         laws: Laws,
-        draft_tokens: int,
         *,
         measure: bool = False,
     ) -> None:
         self._verifier, self._drafter, self._rule, self._laws = verifier, drafter, rule, laws
-        self._count, self._measure = draft_tokens, measure
+        self._nothing = NoDrafter(verifier.vocabulary, verifier.device)
+        self._measure = measure
         self.watch = Stopwatch(verifier.device)
 
     def check_texts(self, count: int) -> None:
@@ -99,9 +99,14 @@ class Speculation:
                 self._drafter.prefill(texts)
 
     def round(self, texts: Sequence[list[int]], uniforms: np.ndarray) -> list[Round]:
-        """One round for every text, which is not changed; `uniforms` [texts, m + 1, PURPOSES]."""
+        """One round for every text, which is not changed; `uniforms` [texts, m + 1, PURPOSES].
+
+        It drafts up to m tokens.
+        """
+        count = uniforms.shape[1] - 1
+        drafter = self._drafter if count else self._nothing
         with self.watch("draft"):
-            proposal = self._drafter.propose(texts, self._count, uniforms[:, :-1, 0])
+            proposal = drafter.propose(texts, count, uniforms[:, :-1, 0])
         whole = [text + drafted for text, drafted in zip(texts, proposal.tokens)]
         with self.watch("verify"):
             logits = self._verifier.logits(whole, [len(k) + 1 for k in proposal.tokens])

@@ -48,6 +48,11 @@ class CachedModel:
         self._width = 0  # columns of the cache
 
     @property
+    def vocabulary(self) -> int:
+        """The columns of the logits that count."""
+        return self._reader.vocabulary
+
+    @property
     def cut(self) -> CutMass:
         """How much of the distributions lay on columns beyond the vocabulary, so far."""
         return self._reader.cut

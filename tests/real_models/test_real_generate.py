@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import LogitsProcessor, StoppingCriteria, TextIteratorStreamer, TextStreamer
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LogitsProcessor,
+    StoppingCriteria,
+    TextIteratorStreamer,
+    TextStreamer,
+)
 
 from real_models.errors import UserError
 from real_models.generate import CUSTOM_GENERATE
@@ -288,6 +295,24 @@ def test_a_processor_that_leaves_no_distribution_is_named_with_its_place(specula
     named = r"row 0 of input_ids.* position 6: behind Third, TopK.* the draft's " + said
     with pytest.raises(UserError, match=named):
         speculate(do_sample=True, logits_processor=[Third()])
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("lookup", [None, 2])
+def test_a_text_may_fill_the_last_place_of_a_table_of_positions(texts, lookup):
+    """GPT-2 has no position behind its last one, for a draft neither."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, initializer_range=0.6)).eval()
+    ids, mask = torch.randint(4, 40, (texts, 24)), torch.ones(texts, 24, dtype=torch.long)
+    mask[0, : 3 * (texts - 1)] = 0
+    options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False}
+    options |= {"pad_token_id": 1, "eos_token_id": None}
+    drafts = {"prompt_lookup": lookup} if lookup else {"assistant_model": model}
+    found = model.generate(
+        ids, custom_generate=CUSTOM_GENERATE, trust_remote_code=True, **drafts, **options
+    )
+    assert torch.equal(found, model.generate(ids, **options))
 
 
 @pytest.mark.parametrize("number", [np.int8(3), np.int64(3)])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sim.audit.evidence.claim import ClaimEvidence
+from sim.audit.evidence.claim import FLOOR, ClaimEvidence
 from sim.audit.evidence.learned import Learned
 
 __all__ = ["budget_lines", "cells_of", "claim_lines", "nearest_fault"]
@@ -59,30 +59,23 @@ def _visited(
 
 
 def nearest_fault(evidence: ClaimEvidence) -> tuple[str, float]:
-    """The known fault that makes the outcomes likeliest, and the share of the evidence that it is.
+    """The known fault that makes the outcomes likeliest, and its share of the evidence.
 
-    The share is its gain in log-likelihood over the claim, of the gain of what was seen itself.
+    The share is its gain in log-likelihood over the claim, of the most that was gained: by itself,
+    or by what was learned of every part, impossible rounds included.
     """
     if not evidence.explanations:
         return "", 0.0
     gains = evidence.likelihood[1:] - evidence.likelihood[0]
     best = int(np.argmax(gains))
-    most = sum(
-        _gain_of_seen(evidence.learned[part][level])
-        for part, level in (("acceptance", "token"), ("recovery", "block"), ("bonus", "block"))
+    learned = sum(
+        max(0.0, *(log_e for cells in levels.values() for log_e in cells.log_es))
+        for part, levels in evidence.learned.items()
+        if part != "accepted drafts"  # which are the acceptances once more
     )
+    most = learned - np.log(FLOOR) * sum(evidence.impossible.values())
     share = float(gains[best] / max(most, gains[best], 1e-300))
     return evidence.explanations[best].name, max(share, 0.0)
-
-
-def _gain_of_seen(cells: Learned) -> float:
-    """Σ N log(N/M), less what fitting gains by chance: half a nat for each free number."""
-    n = cells.observed.sum(axis=-1, keepdims=True)
-    floor = np.maximum(cells.expected, 1e-9 * n)
-    seen = cells.observed > 0
-    ratio = np.where(seen, cells.observed, 1) / np.where(seen, floor, 1)
-    free = np.maximum(np.sum(cells.expected > 0.5, axis=-1) - 1, 0).sum()
-    return float(np.sum(np.where(seen, cells.observed * np.log(ratio), 0)) - 0.5 * free)
 
 
 def claim_lines(

@@ -21,11 +21,11 @@ from sim.audit.evidence.learned import Copies, Learned, gains, log_mean_exp
 from sim.audit.laws.explanations import Explanation
 from sim.audit.laws.rounds import LARGEST_TABLE, RoundLaw
 
-__all__ = ["PARTS", "ClaimEvidence"]
+__all__ = ["FLOOR", "PARTS", "ClaimEvidence"]
 
 PARTS = ("accepted drafts", "acceptance", "recovery", "bonus", "independence")
 _NAMED = ("acceptance", "recovery", "bonus")  # the parts that an explanation speaks of
-_FLOOR = 1e-9  # of a probability in a likelihood
+FLOOR = 1e-9  # of a probability in a likelihood
 _KEPT = 0.02  # the claim's share in every explanation, so that one odd outcome does not end it
 
 
@@ -65,7 +65,7 @@ class ClaimEvidence:
         }
         if cells * vocab**2 <= LARGEST_TABLE:
             self.learned["recovery"]["token"] = Learned(cells * vocab, vocab)
-        self._copies = Copies(cells), Copies(count * more)
+        self._copies = Copies(cells * vocab), Copies(cells * vocab), Copies(count)
         self.impossible = dict.fromkeys(PARTS, 0)
         # log-likelihood of the claim, then of each explanation; impossible rounds included.
         self.likelihood = np.zeros(1 + len(self.explanations))
@@ -95,7 +95,7 @@ class ClaimEvidence:
             drawn = law.token_chance(rounds.block, rounds.drafts, rounds.accepted, rounds.token)
             test = _KEPT * tests.chance + (1 - _KEPT) * passed
             token = _KEPT * tokens.chance + (1 - _KEPT) * drawn
-            self.likelihood[at] += sum(np.log(np.maximum(x, _FLOOR)).sum() for x in (test, token))
+            self.likelihood[at] += sum(np.log(np.maximum(x, FLOOR)).sum() for x in (test, token))
             if at:
                 gain = gains(token, tokens)
                 self._named[at - 1] += (
@@ -114,15 +114,16 @@ class ClaimEvidence:
         token = cell * self.vocab + rounds.drafts[tests.row, tests.place]
         everywhere = np.zeros_like(cell)
         self._learn("acceptance", tests, all=everywhere, place=tests.place, block=cell, token=token)
-        self._copies[0].update(cell, tests)
+        self._copies[0].update(token, tests)
 
     def _learn_tokens(self, rounds: Rounds, tokens: Events) -> None:
         ended, back = rounds.ended, ~rounds.ended
-        self._learn("bonus", tokens[ended], block=rounds.block[ended])
         cell = rounds.block[back] * self.places + rounds.accepted[back]
         token = cell * self.vocab + rounds.drafts[back, rounds.accepted[back]]
         self._learn("recovery", tokens[back], block=cell, token=token)
-        self._copies[1].update(rounds.block * (self.places + 1) + rounds.accepted, tokens)
+        self._copies[1].update(token, tokens[back])
+        self._learn("bonus", tokens[ended], block=rounds.block[ended])
+        self._copies[2].update(rounds.block[ended], tokens[ended])
 
     # --- the sums -------------------------------------------------------------------------------
 

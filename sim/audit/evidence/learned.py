@@ -69,7 +69,7 @@ class Learned:
             return weighted / weighted.sum(axis=-1, keepdims=True)
         seen = self.observed.sum(axis=-1, keepdims=True)
         shift = (self.observed - self.expected) / (seen + _PRIOR)
-        shifted = np.maximum(law + shift[cell], 0.0)
+        shifted = np.where(law > 0, np.maximum(law + shift[cell], 0.0), 0.0)
         return 0.5 * sum(rows / rows.sum(axis=-1, keepdims=True) for rows in (weighted, shifted))
 
     @property

@@ -17,6 +17,7 @@ from theory.frontier import CorpusFrontier, frontier_acceptance, frontier_step
 from theory.law import OneStep
 from theory.optimum import Gamma, candidate_target, optimal_gamma, second_order_gamma
 from theory.pair import Pair
+from theory.partial import PartialRows, partial_law
 from theory.rules import (
     RULES,
     AcceptSetRule,
@@ -39,6 +40,7 @@ __all__ = [
     "Gamma",
     "OneStep",
     "Pair",
+    "PartialRows",
     "Rule",
     "TargetRule",
     "candidate_target",
@@ -51,6 +53,7 @@ __all__ = [
     "one_step",
     "one_steps",
     "optimal_gamma",
+    "partial_law",
     "register",
     "second_order_gamma",
     "several_divergences",

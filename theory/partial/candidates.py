@@ -1,0 +1,236 @@
+r"""Envelopes of the candidate rules, whose target depends on the drafted token.
+
+A donor n of A is rejected with (p_n − γ_n)₊, which is known; where that goes depends on
+F(c_n) = Σ(c_n q − p)₊, of which only the part of A is known. With φ the part of F(1) that lies
+outside A, that of F(c) is between (φ − (1−c)Q)₊ and cφ: φ is cut into pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from theory.arrays import quiet
+from theory.divergences.kinds import Divergence, resolve_divergence
+from theory.partial.envelope import Between, Envelope, Excess
+from theory.partial.kept import pieces_of
+from theory.partial.rows import PartialRows
+from theory.rules.candidate import (
+    Cactus,
+    CactusExact,
+    CactusTargetOnly,
+    CandidateRule,
+    TargetOnly,
+    TargetOnlyRule,
+)
+
+_CHUNK = 1 << 22  # entries of the arrays [R, L, L] that are alive at once
+
+
+@quiet()
+def candidate(rows: PartialRows, rule: CandidateRule) -> Envelope:
+    """The envelope of min(p, γ) + Σ_n w_n (c_n q − p)₊, w_n = (p_n − γ_n)₊/F(c_n)."""
+    p, q = rows.core_p, rows.core_q
+    value, complement = rule.gamma(q)
+    kept = np.minimum(p, value)
+    scale = np.where(q < 1, complement / np.where(q < 1, 1.0 - q, 1.0), 0.0)
+    rejected = np.maximum(p - value, 0.0)
+    most = _most_kept(rows, rule)
+    received, weight = _received(rows, rejected, scale, most, rule)
+    accepted = kept.sum(axis=-1)
+    low, high = (kept[:, None, :] + part for part in received)
+    return Envelope(
+        rows,
+        Between(accepted, np.minimum(accepted + most, 1.0)),
+        low,
+        high,
+        (_least_ratio(rejected, scale, weight[0]), np.full(low.shape[:2], math.inf)),
+        excess=_excess(rows, rule, most, *weight),
+    )
+
+
+def _most_kept(rows: PartialRows, rule: Any) -> Any:
+    """The most that is kept outside A: γ at the cap where q is not listed, all of it elsewhere."""
+    at_cap = rule.gamma(rows.q_cap).value[:, None]
+    alone = np.where(rows.p_known & ~rows.q_known, np.minimum(rows.p, at_cap), 0.0)
+    return alone.sum(axis=-1) + rows.p_rest
+
+
+def _received(
+    rows: PartialRows, rejected: Any, scale: Any, most: Any, rule: Any
+) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Bounds of Σ_n w_n(c_n q − p)₊ on A, [R, J, L], and of Σ_n w_n c_n, [R, J]."""
+    p_out, q_out = rows.p_outside, rows.q_outside
+    first, last = pieces_of(np.maximum(q_out - p_out, 0.0), q_out)
+    inside = _residual(rows, scale)
+    distance = np.maximum(rows.core_q - rows.core_p, 0.0)
+    low, high, least, largest = [], [], [], []
+    far = _least_scale(rows, rule)
+    for phi, phi_up in zip(first.T, last.T):
+        bottom = inside + np.maximum(phi[:, None] - (1.0 - scale) * q_out[:, None], 0.0)
+        top = inside + scale * phi_up[:, None]
+        weights = (
+            np.where(rejected > 0, rejected / top, 0.0),
+            np.where(rejected > 0, rejected / np.maximum(bottom, rejected), 0.0),
+        )
+        # Donors outside A: at most P − Q + φ is rejected there, at scales of ``far`` or more.
+        donors = np.maximum(p_out - most, 0.0), np.minimum(p_out, p_out - q_out + phi_up)
+        total = distance.sum(axis=-1)
+        near = np.maximum(far[:, None] * rows.core_q - rows.core_p, 0.0)
+        nearest = near.sum(axis=-1) + np.maximum(phi - (1.0 - far) * q_out, 0.0)
+        share = [
+            donors[0] / np.where(total + phi_up > 0, total + phi_up, 1.0),
+            np.where(donors[1] > 0, donors[1] / nearest, 0.0),
+        ]
+        low.append(_spread(rows, weights[0], scale) + share[0][:, None] * near)
+        bound = np.where(distance > 0, share[1][:, None] * distance, 0.0)
+        high.append(_spread(rows, weights[1], scale) + np.minimum(bound, donors[1][:, None]))
+        least.append(np.sum(weights[0] * scale, axis=-1))
+        largest.append(np.sum(weights[1] * scale, axis=-1) + share[1])
+    return (np.stack(low, axis=1), np.stack(high, axis=1)), (
+        np.stack(least, axis=1),
+        np.stack(largest, axis=1),
+    )
+
+
+def _least_scale(rows: PartialRows, rule: Any) -> Any:
+    """c at the largest q that a donor outside A can have: c falls with q (claim 38)."""
+    largest = np.minimum(np.maximum(rows.q_cap, rows.p_cap), 1.0)
+    return np.where(
+        largest < 1, rule.gamma(largest).complement / np.where(largest < 1, 1 - largest, 1), 0.0
+    )
+
+
+def _blocks(rows: PartialRows) -> list[slice]:
+    count, width = rows.p.shape
+    step = max(1, _CHUNK // (width * width))
+    return [slice(start, start + step) for start in range(0, count, step)]
+
+
+def _residual(rows: PartialRows, scale: Any) -> Any:
+    """Σ_A (c_n q − p)₊ at every n of A, [R, L]."""
+    parts = [
+        np.maximum(scale[b, :, None] * rows.core_q[b, None, :] - rows.core_p[b, None, :], 0).sum(-1)
+        for b in _blocks(rows)
+    ]
+    return np.concatenate(parts)
+
+
+def _spread(rows: PartialRows, weight: Any, scale: Any) -> Any:
+    """Σ_n w_n (c_n q_x − p_x)₊ at every x of A, [R, L]."""
+    parts = []
+    for b in _blocks(rows):
+        share = np.maximum(
+            scale[b, :, None] * rows.core_q[b, None, :] - rows.core_p[b, None, :], 0.0
+        )
+        parts.append(np.einsum("rn,rnx->rx", weight[b], share))
+    return np.concatenate(parts)
+
+
+def _least_ratio(rejected: Any, scale: Any, weight: Any) -> Any:
+    """The least π/q outside A: min(t, 1) + Σ w(c − t)₊ is Σwc at t = 0, and ≥ t from min c on."""
+    donors = np.min(np.where(rejected > 0, scale, 1.0), axis=-1, keepdims=True)
+    return np.minimum(weight, donors)
+
+
+def _excess(rows: PartialRows, rule: Any, kept: Any, least: Any, largest: Any) -> Excess:
+    """What all outside A can cost: receivers within two ratios, donors by what γ allows."""
+    count = rows.unlisted + np.count_nonzero(~rows.known, axis=-1)
+
+    def most(kind: Divergence) -> Any:
+        low, high = np.min(np.minimum(least, 1.0), axis=-1), np.max(np.maximum(largest, 1), axis=-1)
+        received = np.maximum(kind.value(low), kind.value(np.minimum(high, 1e300)))
+        received = np.where(rows.q_outside > 0, rows.q_outside * received, 0.0)
+        donated = np.minimum(_recession(kind, kept), _by_token(kind, rule, count))
+        return received + np.minimum(donated, _spread_kl(kind, rule, kept, count))
+
+    return most
+
+
+def _recession(kind: Divergence, kept: Any) -> Any:
+    return np.where(kept > 0, kept * kind.recession, 0.0)
+
+
+def _by_token(kind: Divergence, rule: Any, count: Any) -> Any:
+    """Each token costs at most what its candidate's target may (Theorem 2)."""
+    if isinstance(rule, CactusExact) and resolve_divergence(rule.divergence) == kind:
+        return count * float(rule.delta)
+    if isinstance(rule, Cactus) and kind.name == "kl":
+        return count * math.log1p(2.0 * rule.delta)
+    if isinstance(rule, Cactus) and kind.name == "pearson_chi2":
+        return count * 2.0 * rule.delta
+    return np.full(np.shape(count), math.inf)
+
+
+def _spread_kl(kind: Divergence, rule: Any, kept: Any, count: Any) -> Any:
+    """KL of kept mass u ≤ q + √(2δq): at most u·max(log 2, log(8δ/u)) a token, which is concave."""
+    second_order = isinstance(rule, Cactus) or (
+        isinstance(rule, CactusTargetOnly) and not rule.exact
+    )
+    if kind.name != "kl" or not second_order:
+        return np.full(np.shape(count), math.inf)
+    scale = 8.0 * rule.delta * count
+    mass = np.minimum(kept, scale / math.e)
+    spread = np.where(mass > 0, mass * np.log(np.where(mass > 0, scale / mass, 1.0)), 0.0)
+    return np.maximum(spread, 0.0) + kept * math.log(2.0)
+
+
+@quiet()
+def target_only(rows: PartialRows, rule: TargetOnlyRule) -> Envelope:
+    """The envelope of p_x γ_x + q_x Σ_{n≠x} p_n c_n: outside A only the sum is unknown."""
+    p, q = rows.core_p, rows.core_q
+    value, complement = rule.gamma(q)
+    share = np.where(q < 1, p * complement / np.where(q < 1, 1.0 - q, 1.0), 0.0)
+    total = share.sum(axis=-1, keepdims=True)
+    alone = np.where(rows.p_known & ~rows.q_known, rows.p, 0.0)
+    listed = np.max(np.where(rows.q_known & ~rows.p_known, rows.q, 0.0), axis=-1)
+    caps = rows.q_cap, np.maximum(rows.q_cap, listed)
+    masses = alone.sum(axis=-1), rows.p_rest
+    least, most = np.zeros(len(p)), np.zeros(len(p))
+    for cap, mass in zip(caps, masses):
+        gamma = rule.gamma(cap)
+        least += mass * np.where(cap < 1, gamma.complement / np.where(cap < 1, 1.0 - cap, 1.0), 0.0)
+        most += mass * gamma.value
+    boxes = [
+        (p * value + q * np.maximum(total - share + part[:, None], 0.0))[:, None, :]
+        for part in (least, rows.p_outside)
+    ]
+    largest = np.maximum(np.max(alone, axis=-1), rows.p_cap)
+    low = np.maximum(total[:, 0] + least - largest, 0.0)
+    high = total[:, 0] + rows.p_outside
+    accepted = np.sum(p * value, axis=-1)
+    gives = (most > 0) & (largest > 0)
+    steepest = np.where(gives, np.where(gives, largest, 1.0) * _slope(rule), 0.0)
+    return Envelope(
+        rows,
+        Between(accepted, np.minimum(accepted + most, 1.0)),
+        boxes[0],
+        boxes[1],
+        (low[:, None], (high + steepest)[:, None]),
+        excess=_mixed_excess(rows, rule, most, low, high),
+    )
+
+
+def _slope(rule: TargetOnlyRule) -> float:
+    """The most that γ/q can be."""
+    if isinstance(rule, TargetOnly):
+        return 1.0 / min(rule.threshold_acc, rule.threshold_single)
+    return 1.0 if getattr(rule, "delta", math.inf) == 0 else math.inf
+
+
+def _mixed_excess(rows: PartialRows, rule: Any, kept: Any, low: Any, high: Any) -> Excess:
+    """KL of u + sq with u ≤ γ(q): f(x + s) ≤ ½f(2x) + ½f(2s), f(t) = t log t."""
+    count = rows.unlisted + np.count_nonzero(~rows.known, axis=-1)
+
+    def most(kind: Divergence) -> Any:
+        if math.isfinite(kind.recession):
+            sides = np.maximum(kind.value(low), kind.value(high))
+            return np.where(rows.q_outside > 0, rows.q_outside * sides, 0.0) + kept * kind.recession
+        apart = _spread_kl(kind, rule, kept, count) + kept * math.log(2.0)
+        # f̃ = f − (t − 1), of which t ≥ low: what is taken away is no more than q(1 − low).
+        own = rows.q_outside * (high * np.log(2.0 * np.maximum(high, 0.5)) + 1.0 - low)
+        return apart + own
+
+    return most

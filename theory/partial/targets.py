@@ -1,0 +1,149 @@
+"""Envelopes of the target rules that switch between p and q, mix them, or clip p between two."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from theory.arrays import UNIT, quiet
+from theory.divergences.kinds import Divergence
+from theory.frontier.clipped import ClippedFamily, clipped
+from theory.partial.envelope import Between, Envelope
+from theory.partial.kept import pieces_of, strict
+from theory.partial.rows import PartialRows
+
+
+def mixture(rows: PartialRows, share: float) -> Envelope:
+    """αp + (1−α)q: known on A; acceptance 1 − (1−α)·TV(p, q), and the divergence of p̄ from q.
+
+    D_f(αp + (1−α)q‖q) is a divergence of p from q, and merging cannot increase it.
+    """
+    overlap = strict(rows).acceptance
+    acceptance = Between(*(1.0 - (1.0 - share) * (1.0 - value) for value in overlap))
+    box = (share * rows.core_p + (1.0 - share) * rows.core_q)[:, None, :]
+    nothing = np.zeros((len(box), 1))
+    ratio = nothing + 1.0 - share, nothing + (math.inf if share > 0 else 1.0)
+    return Envelope(rows, acceptance, box, box, ratio)
+
+
+def switch(rows: PartialRows, sure: Any, may: Any) -> Envelope:
+    """p on the rows of ``sure``, q on those outside ``may``, either on the others, [R]."""
+    overlap = strict(rows).acceptance
+    draft, verifier = mixture(rows, 1.0), strict(rows)
+    return Envelope(
+        rows,
+        Between(np.where(sure, 1.0, overlap.lower), np.where(may, 1.0, overlap.upper)),
+        np.concatenate([draft.low, verifier.low], axis=1),
+        np.concatenate([draft.high, verifier.high], axis=1),
+        (
+            np.concatenate([draft.ratio[0], verifier.ratio[0]], axis=1),
+            np.concatenate([draft.ratio[1], verifier.ratio[1]], axis=1),
+        ),
+        possible=np.stack([may, ~sure], axis=-1),
+    )
+
+
+def divergence_between(rows: PartialRows, kind: Divergence) -> Between:
+    """Bounds of D_f(p‖q): its values on the merged and on the split row."""
+    return Between(*(kind.between(pair.p, pair.q) for pair in (rows.merged, rows.split)))
+
+
+@quiet()
+def frontier(
+    rows: PartialRows, level: float, kind: Divergence, *, on_support: bool = False
+) -> Envelope:
+    """clip(p, bq, aq) at a level of a divergence.
+
+    The best acceptance at a level grows where tokens are merged, so that it lies between that of
+    the split and that of the merged row. So do Σ(p − aq)₊ and Σ(bq − p)₊ with fixed factors, the
+    other way round: with the rejected mass they bound a and b.
+    """
+    if level == 0:
+        return strict(rows)
+    merged, split = (ClippedFamily.of(pair, kind) for pair in (rows.merged, rows.split))
+    wanted = np.full(len(rows.p), float(level))
+    least, most = (f.solve(wanted, on_support=on_support) for f in (merged, split))
+    first, last = pieces_of(least, np.maximum(least, most))
+    above = merged.factors(last)[0], split.factors(first)[0]
+    # Where no token with q > 0 need be rejected, nothing bounds a from above.
+    above = above[0], np.where(first <= split.outside[:, None], math.inf, above[1])
+    below = split.factors(first)[1], merged.factors(last)[1]
+    leaks = not (on_support or math.isinf(kind.recession))
+    shares = _leaked(first, last, merged.outside, split.outside) if leaks else (0.0, 0.0)
+    boxes = [_clip(rows, b, a, share) for a, b, share in zip(above, below, shares)]
+    ratio = below[0] / UNIT, above[1] / UNIT
+    if leaks:
+        ratio = ratio[0], np.where(first < split.outside[:, None], math.inf, ratio[1])
+    return Envelope(
+        rows,
+        Between(*(np.clip(1.0 - mass, 0.0, 1.0) for mass in (np.maximum(least, most), least))),
+        boxes[0],
+        boxes[1],
+        ratio,
+        known=lambda asked: _spent(rows, wanted, ratio[1]) if asked == kind else None,
+    )
+
+
+def _leaked(first: Any, last: Any, least: Any, most: Any) -> tuple[Any, Any]:
+    """Bounds of the part 1 − m/P₀ of the tokens with q = 0 that is emitted, [R, J, 1]."""
+    ends = ((last, least), (first, most))
+    low, high = (
+        np.where(outside > 0, 1.0 - mass / np.where(outside > 0, outside, 1.0), 0.0)[..., None]
+        for mass, outside in ((mass, outside[:, None]) for mass, outside in ends)
+    )
+    return low, high
+
+
+def _clip(rows: PartialRows, below: Any, above: Any, share: Any) -> Any:
+    p, lifted = (values[:, None, :] for values in (rows.core_p, rows.core_q / UNIT))
+    above = np.minimum(above, 1e300)[..., None]  # inf·0 would be NaN
+    p, lifted, above, below = np.broadcast_arrays(p, lifted, above, below[..., None])
+    return clipped(p, lifted, above, below, np.asarray(share))
+
+
+def _spent(rows: PartialRows, level: Any, above: Any) -> Between:
+    """The divergence is never above the level, and meets it where a token of A must be clipped."""
+    p, q = rows.core_p, rows.core_q
+    steepest = np.max(np.where(q > 0, p / q, 0.0), axis=-1)
+    clips = np.max(above, axis=-1) < steepest * (1.0 - 1e-9)
+    return Between(np.where(clips, level, 0.0), level)
+
+
+def token_cascade(rows: PartialRows, sure: Any, may: Any, elsewhere: Any) -> Envelope:
+    """p·1[T] + q·p(Tᶜ): T holds ``sure`` and no token outside ``may``, [R, L].
+
+    ``elsewhere`` [R] says whether a token that neither model lists may belong to T.
+    """
+    p, q, known = rows.core_p, rows.core_q, rows.known
+    only_q = rows.q_known & ~rows.p_known
+    unknown = elsewhere | np.any(only_q & may, axis=-1)
+    drafted = rows.p * rows.p_known
+    trusted = Between(
+        np.sum(np.where(sure, drafted, 0.0), axis=-1),
+        np.minimum(np.sum(np.where(may, drafted, 0.0), axis=-1) + unknown * rows.p_rest, 1.0),
+    )
+    first, last = pieces_of(1.0 - trusted.upper, 1.0 - trusted.lower)
+    kept = np.where(sure & known, p, 0.0)
+    boxes = [kept[:, None, :] + d[..., None] * q[:, None, :] for d in (first, last)]
+    free = np.sum(np.where(may & ~known, drafted, 0.0), axis=-1) + unknown * rows.p_rest
+    return Envelope(
+        rows,
+        _cascade_acceptance(rows, sure, free, Between(1.0 - trusted.upper, 1.0 - trusted.lower)),
+        boxes[0],
+        boxes[1],
+        (first, np.where(free[:, None] > 0, math.inf, last)),
+    )
+
+
+def _cascade_acceptance(rows: PartialRows, sure: Any, free: Any, deferred: Between) -> Between:
+    """Bounds of Σ_T p + Σ_{Tᶜ} min(p, d·q), of which ``free`` outside A may lie in T."""
+    p, q, known = rows.core_p, rows.core_q, rows.known
+    lower, upper = (
+        np.sum(np.where(sure, p, np.minimum(p, d[:, None] * q)), axis=-1) for d in deferred
+    )
+    certain = np.sum(np.where(sure & ~known & rows.p_known, rows.p, 0.0), axis=-1)
+    bound = np.minimum(rows.p_outside - free, deferred.upper * rows.q_outside)
+    most = np.minimum(rows.p_outside, free + np.maximum(bound, 0.0))
+    return Between(np.minimum(lower + certain, 1.0), np.minimum(upper + most, 1.0))

@@ -135,5 +135,6 @@ def test_calibrate_goes_to_the_trace_where_one_is_named(tmp_path, capsys):
 def test_every_command_line_of_the_laboratory_has_its_name():
     files = [path for wing in ("sim", "real_models") for path in (ROOT / wing).glob("*.py")]
     lines = {f"{p.parent.name}.{p.stem}" for p in files if "__main__" in p.read_text("utf-8")}
+    lines |= {f"sim.{path.parent.name}" for path in (ROOT / "sim").glob("*/__main__.py")}
     known = {module for module, _ in COMMANDS.values()} | {speculative_lab._TRACES}
     assert lines | {"theory.validate"} == known

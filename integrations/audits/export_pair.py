@@ -1,12 +1,12 @@
 """Write a pair as two folders of safetensors, and its prompts as token ids, for an engine to load.
 
-python -m audits.export_pair --pair build/vllm-pair
+python -m integrations.audits.export_pair --pair build/vllm-pair
 """
 
 import sys
 
-from audits.pair import NAME
-from audits.records import parser
+from integrations.audits.pair import NAME
+from integrations.audits.records import parser
 from real_models.models import load_pair
 from real_models.prompts import encode_prompt, read_prompts
 from sim.jobs.files import make_folder, write_json

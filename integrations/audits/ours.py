@@ -1,6 +1,6 @@
 """The audit of this project's own decoder: the rule's step of a round, as `decode` runs it.
 
-PYTHONPATH=integrations python -m audits.ours build/audits
+PYTHONPATH=integrations python -m integrations.audits.ours build/audits
 """
 
 import sys
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import theory
-from audits.records import Case, parser, run
+from integrations.audits.records import Case, parser, run
 from real_models.decoding.verification import Candidates, verify
 from theory import Rule, make_rule
 

@@ -1,6 +1,6 @@
 """The tables of docs/audits.md about samplers that are in use, from what the audits have found.
 
-python -m audits.page --document docs/audits.md
+python -m integrations.audits.page --document docs/audits.md
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from audits.pair import NATIVE, RULES, TEMPERATURES, label
-from audits.records import parser
+from integrations.audits.pair import NATIVE, RULES, TEMPERATURES, label
+from integrations.audits.records import parser
 
 __all__ = ["difference", "main", "tables"]
 

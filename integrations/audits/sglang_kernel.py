@@ -3,7 +3,7 @@
 The file imports nothing but triton, and triton's interpreter (TRITON_INTERPRET=1) runs it on a CPU.
 What the engine does before the kernel, temperature and filters, is not part of this.
 
-    python -m audits.sglang_kernel --wheel build/sglang-0.5.23-….whl --samples 5000
+    python -m integrations.audits.sglang_kernel --wheel build/sglang-0.5.23-….whl --samples 5000
 
 Writes `sglang.json`.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from audits.records import Case, parser, run
+from integrations.audits.records import Case, parser, run
 from theory import make_rule
 
 __all__ = ["KERNEL", "kernel_file", "load_sampler", "main"]

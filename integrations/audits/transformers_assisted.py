@@ -1,6 +1,6 @@
 """The audit of transformers' assisted decoding: its rejection sampling, and whole generations.
 
-    python -m audits.transformers_assisted
+    python -m integrations.audits.transformers_assisted
 
 The first part hands plain rows to `_speculative_sampling`, without and with the ensemble weight w,
 which is the rule `interpolation` with α = 1 − w. The second lets `model.generate` write texts of
@@ -20,7 +20,7 @@ from scipy.stats import chi2
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation.utils import _speculative_sampling
 
-from audits.records import Case, parser, run, write
+from integrations.audits.records import Case, parser, run, write
 from real_models.laws.distributions import SamplingSettings
 from theory import make_rule
 

@@ -1,6 +1,6 @@
 """The project's own decoder on the prompts of the pair: what vLLM is compared with.
 
-    python -m audits.vllm_decoder
+    python -m integrations.audits.vllm_decoder
 
 Writes `vllm_decoder.json`: by rule and temperature, for each prompt the sums that the plug-in
 reports.
@@ -10,8 +10,8 @@ import sys
 
 import numpy as np
 
-from audits.pair import DRAFT_TOKENS, NAME, NEW_TOKENS, RULES, TEMPERATURES, label
-from audits.records import parser, write
+from integrations.audits.pair import DRAFT_TOKENS, NAME, NEW_TOKENS, RULES, TEMPERATURES, label
+from integrations.audits.records import parser, write
 from real_models.decoding.loop import DecodedText, decode
 from real_models.laws.distributions import SamplingSettings
 from real_models.models import load_pair

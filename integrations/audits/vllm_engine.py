@@ -1,6 +1,6 @@
 """The rules in the real engine: vLLM with the plug-in, one engine for each rule.
 
-    python -m audits.vllm_engine
+    python -m integrations.audits.vllm_engine
 
 Writes `vllm_engine.json`: by rule and temperature, for each prompt the plug-in's report; for
 `native`, the engine without a rule, the engine's own counts. Runs where vLLM is installed.
@@ -12,8 +12,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from audits.pair import DRAFT_TOKENS, NATIVE, NEW_TOKENS, RULES, TEMPERATURES, label, prompts
-from audits.records import parser, write
+from integrations.audits.pair import (
+    DRAFT_TOKENS,
+    NATIVE,
+    NEW_TOKENS,
+    RULES,
+    TEMPERATURES,
+    label,
+    prompts,
+)
+from integrations.audits.records import parser, write
 
 __all__ = ["main"]
 

@@ -1,6 +1,6 @@
 """The audit of vLLM's whole `RejectionSampler.forward`, without a rule and with the plug-in's.
 
-    python -m audits.vllm_forward
+    python -m integrations.audits.vllm_forward
 
 forward is given the logits T·log q, so that behind its temperature T the verifier's row is q. Runs
 where vLLM is installed, and writes `vllm_forward.json`.
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from audits.pair import RULES, TEMPERATURES
-from audits.records import Case, parser, run
+from integrations.audits.pair import RULES, TEMPERATURES
+from integrations.audits.records import Case, parser, run
 from sim.audit import Blocks, hostile_pairs
 from speculative_lab_vllm.choice import read_rule
 from speculative_lab_vllm.rejection import RuleSampler, expand_batch_to_tokens

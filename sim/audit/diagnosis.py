@@ -94,8 +94,8 @@ def claim_lines(
         for part, tell in told.items()
         if log_es[part] >= -np.log(level)
     ]
-    # Where another law repeats itself more often, that law is what there is to tell.
-    if log_es["independence"] >= max(-np.log(level), *(log_es[part] for part in told)):
+    # Another law repeats itself more often too; dependent rows do so far beyond what it explains.
+    if log_es["independence"] >= max(-np.log(level), *(2 * log_es[part] for part in told)):
         lines.append("independence: outcomes repeat those of the row before; do rows of a batch "
                      "share a uniform number?")  # fmt: skip
     name, share = nearest

@@ -45,7 +45,7 @@ def _evidence(ax: Axes, report: Report) -> None:
     samples = np.array(report.history.samples)
     total = np.array(report.history.log_e) / np.log(10)
     parts = pd.DataFrame(report.history.parts) / np.log(10)
-    if "independence" in parts and parts["independence"].iloc[-1] < parts.iloc[-1].max():
+    if "independence" in parts and 2 * parts["independence"].iloc[-1] < parts.iloc[-1].max():
         parts = parts.drop(columns="independence")
     every = np.concatenate([total, parts.to_numpy().ravel()])
     top = max(3.5, every[np.isfinite(every)].max(initial=0)) * 1.1

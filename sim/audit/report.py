@@ -128,7 +128,8 @@ class Report:
     @cached_property
     def diagnosis(self) -> list[str]:
         """Which part is wrong and how, a line each; empty where nothing is."""
-        lines = self._finding_lines() + [self.boundary] * bool(self.boundary)
+        seen = any(found.kind == "impossible acceptance" for found in self.findings)
+        lines = self._finding_lines() + [self.boundary] * bool(self.boundary and not seen)
         return lines + (self._diagnosis() if self.rejected and not self.history.broken else [])
 
     def _diagnosis(self) -> list[str]:

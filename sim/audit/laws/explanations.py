@@ -187,20 +187,20 @@ def _of_rows(rule: Rule, p: np.ndarray, q: np.ndarray, claim: RoundLaw) -> _Name
         changed = change(p), change(q)
         for side, (draft, verifier) in _SIDES.items():
             rows = changed[0] if draft else p, changed[1] if verifier else q
-            yield f"{name} of {side}", law(rule, *rows)
+            yield f"{name} {side}", law(rule, *rows)
 
 
 def _changes(vocab: int) -> Iterator[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
     for temperature in _TEMPERATURES:
-        yield (f"temperature {temperature:g} is applied (once more) to the logits",
+        yield (f"temperature {temperature:g} is applied (once more) to the logits of",
                lambda rows, power=1 / temperature: _powered(rows, power))  # fmt: skip
     for k in (k for k in _TOP_K if k < vocab):
-        yield (f"top-k {k} is applied (after the draft)",
+        yield (f"top-k {k} is applied (after the draft) to",
                lambda rows, k=k: filter_probabilities(rows, k))  # fmt: skip
     for mass in _TOP_P:
-        yield (f"top-p {mass:g} is applied (after the draft)",
+        yield (f"top-p {mass:g} is applied (after the draft) to",
                lambda rows, mass=mass: filter_probabilities(rows, 0, mass))  # fmt: skip
-    yield "a softmax is taken of the probabilities", softmax
+    yield "a softmax is taken of the probabilities of", softmax
 
 
 def _powered(rows: np.ndarray, power: float) -> np.ndarray:

@@ -19,7 +19,7 @@ NAMED = {
     "argmax_recovery": "the likeliest token of norm((q − p)₊)",
     "bonus_one_row_early": "the bonus is drawn from the verifier's row of the last draft",
     "temperature_on_q": "temperature 0.8 is applied (once more) to the logits of the verifier's",
-    "filter_after_draft": "top-k 3 is applied (after the draft) of the draft's rows only",
+    "filter_after_draft": "top-k 3 is applied (after the draft) to the draft's rows only",
     "swapped": "p and q are swapped",
     "softmax_twice": "a softmax is taken of the probabilities of the verifier's rows only",
     "uncapped_block": "the test of the whole block is not capped",
@@ -100,6 +100,12 @@ def test_strict_sampling_keeps_the_budget_zero_and_a_lax_rule_does_not_keep_it(v
         sampler = audit.reference_sampler(rule, verification)
         report = audit.audit_budget(sampler, "kl", 0.0, samples=3_000, level=SURE)
         assert report.rejected is rejected
+
+
+def test_a_fault_that_repeats_itself_is_not_taken_for_dependent_rows():
+    told = [line for name in ("entropy_offset", "swapped", "recovery_from_q")
+            for line in audited(FAULTS[name].sampler, FAULTS[name]).diagnosis]  # fmt: skip
+    assert not [line for line in told if line.startswith("independence")]
 
 
 def test_an_alarm_comes_again_with_the_same_seed_and_as_many_samples():

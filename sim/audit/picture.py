@@ -64,7 +64,8 @@ def _evidence(ax: Axes, report: Report) -> None:
     ax.set_xscale("log")
     if top > 10:
         ax.set_yscale("symlog", linthresh=10, linscale=2)
-        ax.set_yticks([0, 2, 4, 6, 8, *10 ** np.arange(1, int(np.log10(top)) + 1)])
+        marks = [0, 2, 4, 6, 8, *10 ** np.arange(1, int(np.log10(top)) + 1)]
+        ax.set_yticks(marks, [f"{mark:,}" for mark in marks])
     ax.set_ylim(-_LIMIT, top)
     ax.set_xlabel("rounds")
     ax.set_ylabel(f"log₁₀ of the e-value (below −{_LIMIT:g}: drawn there)")

@@ -131,13 +131,15 @@ class BudgetEvidence:
         return np.where(total > 0, held / np.where(total > 0, total, 1), self.verifier)
 
     def spent(self) -> np.ndarray:
-        """The divergence of what was emitted, [N, m + 1]: an estimate, with one token of q added.
+        """The divergence of what was emitted, [N, m + 1]: an estimate, at least 0.
 
-        It is too high by about (tokens − 1)/2n.
+        Plugged in with one token of q added, less (tokens − 1)/2n, what n tokens add by chance.
         """
         pair = (self.laws(1.0), self.verifier)
         kind = rel_entr(*pair) if self.divergence == "kl" else rel_entr(*pair[::-1])
-        return kind.sum(-1).reshape(-1, self._more)
+        n, seen = self.observed.sum(axis=-1), np.sum(self.observed > 0, axis=-1)
+        chance = np.maximum(seen - 1, 0) / (2 * np.maximum(n, 1))
+        return np.maximum(kind.sum(-1) - chance, 0).reshape(-1, self._more)
 
     def log_e_of_places(self) -> np.ndarray:
         """log e of every place by itself, [N, m + 1]."""

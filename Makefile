@@ -52,14 +52,14 @@ build/vllm-venv/.done: integrations/vllm/pyproject.toml
 	$(VLLM)/bin/python -m pip install -q -e . -e integrations/vllm
 	@touch $@
 
-AUDITED := PYTHONPATH=integrations:integrations/vllm VLLM_LOGGING_LEVEL=ERROR
+AUDITED := PYTHONPATH=integrations/vllm VLLM_LOGGING_LEVEL=ERROR
 
 vllm: $(VENV)/.all build/vllm-venv/.done
-	$(AUDITED) $(VLLM)/bin/python -m audits.vllm_forward
-	$(AUDITED) $(BIN)/python -m audits.export_pair
-	$(AUDITED) $(VLLM)/bin/python -m audits.vllm_engine
-	$(AUDITED) $(BIN)/python -m audits.vllm_decoder
-	$(AUDITED) $(BIN)/python -m audits.page --document docs/audits.md
+	$(AUDITED) $(VLLM)/bin/python -m integrations.audits.vllm_forward
+	$(AUDITED) $(BIN)/python -m integrations.audits.export_pair
+	$(AUDITED) $(VLLM)/bin/python -m integrations.audits.vllm_engine
+	$(AUDITED) $(BIN)/python -m integrations.audits.vllm_decoder
+	$(AUDITED) $(BIN)/python -m integrations.audits.page --document docs/audits.md
 
 build/audits-venv/.done: pyproject.toml
 	$(PYTHON) -m venv build/audits-venv
@@ -68,11 +68,11 @@ build/audits-venv/.done: pyproject.toml
 	@touch $@
 
 audits: $(VENV)/.all build/audits-venv/.done
-	$(AUDITED) $(BIN)/python -m audits.ours
-	$(AUDITED) $(BIN)/python -m audits.transformers_assisted
-	$(AUDITED) build/audits-venv/bin/python -m audits.sglang_kernel --samples 5000 \
+	$(AUDITED) $(BIN)/python -m integrations.audits.ours
+	$(AUDITED) $(BIN)/python -m integrations.audits.transformers_assisted
+	$(AUDITED) build/audits-venv/bin/python -m integrations.audits.sglang_kernel --samples 5000 \
 	    --wheel $$(ls build/wheels/sglang-0.5.23-*.whl)
-	$(AUDITED) $(BIN)/python -m audits.page --document docs/audits.md
+	$(AUDITED) $(BIN)/python -m integrations.audits.page --document docs/audits.md
 
 bench: $(VENV)/.all
 	$(BIN)/python -m benchmarks.run

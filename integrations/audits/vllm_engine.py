@@ -2,8 +2,8 @@
 
     python -m integrations.audits.vllm_engine
 
-Writes `vllm_engine.json`: by rule and temperature, for each prompt the plug-in's report; for
-`native`, the engine without a rule, the engine's own counts. Runs where vLLM is installed.
+Writes `vllm_engine.json`: by rule and temperature, for each prompt the sums that the plug-in
+reports; for `native`, the engine without a rule, its own counts. Runs where vLLM is installed.
 """
 
 import json
@@ -25,6 +25,8 @@ from integrations.audits.records import parser, write
 
 __all__ = ["main"]
 
+_TEXTS = 2  # of each prompt, at each temperature
+_SUMS = ("rounds", "drafted", "accepted", "tokens", "visited", "kl", "acceptance", "strict")
 _COUNTS = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
 
 
@@ -49,10 +51,12 @@ def _run(folder: Path, rule: str) -> dict[str, Any]:
     engine = _engine(folder, len(asked))
     for temperature in TEMPERATURES:
         name, before = label(rule, temperature), _counts(engine)
-        answers |= {key: (name, prompt) for key, prompt in _generate(engine, asked, temperature)}
+        for text in range(_TEXTS):
+            given = _generate(engine, asked, temperature, text * len(asked))
+            answers |= {key: (name, prompt) for key, prompt in given}
         counts[name] = {key: now - before[key] for key, now in _counts(engine).items()}
     # With the next request the plug-in tells of the last ones; it is no matter of this run.
-    _generate(engine, dict(list(asked.items())[:1]), 1.0)
+    _generate(engine, dict(list(asked.items())[:1]), 1.0, 0)
     engine.llm_engine.engine_core.shutdown()
     return counts if rule == NATIVE else _reported(report, answers)
 
@@ -78,12 +82,15 @@ def _engine(folder: Path, requests: int) -> Any:
 
 
 def _generate(
-    engine: Any, asked: dict[str, list[int]], temperature: float
+    engine: Any, asked: dict[str, list[int]], temperature: float, seed: int
 ) -> list[tuple[str, str]]:
-    """The engine's name of each request, and that of its prompt."""
+    """The engine's name of each request, and that of its prompt; each has a seed of its own."""
     import vllm
 
-    options = vllm.SamplingParams(temperature=temperature, max_tokens=NEW_TOKENS, seed=1)
+    options = [
+        vllm.SamplingParams(temperature=temperature, max_tokens=NEW_TOKENS, seed=seed + index)
+        for index in range(len(asked))
+    ]
     tokens = [{"prompt_token_ids": ids} for ids in asked.values()]
     answers = engine.generate(tokens, options, use_tqdm=False)
     return [(answer.request_id, prompt) for answer, prompt in zip(answers, asked)]
@@ -98,14 +105,15 @@ def _counts(engine: Any) -> dict[str, int]:
 
 
 def _reported(report: Path, answers: dict[str, tuple[str, str]]) -> dict[str, Any]:
-    """The plug-in's documents by run and prompt; the engine adds to the names of requests."""
+    """The plug-in's sums by run and prompt; the engine adds to the names of requests."""
     found: dict[str, Any] = {name: {} for name, _ in answers.values()}
     for line in report.read_text(encoding="utf-8").splitlines():
         document = json.loads(line)
-        key = document.pop("request").partition("-")[0]
+        key = document["request"].partition("-")[0]
         if key in answers:
             name, prompt = answers[key]
-            found[name][prompt] = document
+            sums = found[name].setdefault(prompt, dict.fromkeys(_SUMS, 0))
+            found[name][prompt] = {key: sums[key] + document[key] for key in _SUMS}
     return found
 
 

@@ -11,7 +11,7 @@ from sim.tables.grid import settings
 from speculative_lab_vllm.rejection import RuleSampler, expand_batch_to_tokens
 from theory import TargetRule, make_rule
 
-COUNT = 20_000
+COUNT = 10_000
 PARAMETERS = {
     "cactus": {"delta": 0.3},
     "cactus_exact": {"delta": 0.1},

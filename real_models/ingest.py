@@ -37,6 +37,7 @@ from real_models.served.reading.texts import ServedText
 from real_models.served.writing import write_served
 from real_models.traces.array_files import SUFFIXES, read_arrays
 from real_models.traces.arrays import KINDS, write_trace
+from real_models.traces.decided import listed_everywhere
 from real_models.traces.reader import Trace
 from sim.checks import require_between
 from sim.commandline import Parser
@@ -202,6 +203,7 @@ def _tell(trace: Trace, as_json: bool) -> None:
         "listed": header.listed,
     }
     if header.listed is not None:
+        facts["exact_top_k"] = listed_everywhere(trace)
         facts["rest"] = {role: _rest(trace, role) for role in ("draft", "verifier")}
     if as_json:
         print(json_text(facts))
@@ -215,8 +217,8 @@ def _tell(trace: Trace, as_json: bool) -> None:
     for role, rest in facts["rest"].items():
         print(f"  the {role} lists the {header.listed} likeliest tokens; the others have "
               f"{rest['mean']:.3g} in the mean, {rest['largest']:.3g} at most")  # fmt: skip
-    print(f"  exact with top-k {header.listed} or less, as in --settings "
-          f"'T=1 top-k {header.listed}'")  # fmt: skip
+    exact = facts["exact_top_k"]
+    print(f"  exact with top-k {exact} or less, as in --settings 'T=1 top-k {exact}'")
 
 
 def _rest(trace: Trace, role: str) -> dict[str, float]:

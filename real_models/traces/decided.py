@@ -23,7 +23,7 @@ from real_models.traces.listing import Listed
 from real_models.traces.reader import Trace
 from theory import RULES
 
-__all__ = ["decided", "decided_rules", "require_decided", "tokens_needed"]
+__all__ = ["decided", "decided_rules", "listed_everywhere", "require_decided", "tokens_needed"]
 
 # Of the rules that read rows before temperature and filters, those that read a row's largest
 # probability, or the draft's own of a token that it proposes.
@@ -47,6 +47,15 @@ def decided(sampling: SamplingSettings, listed: Listed) -> np.ndarray:
     return whole | (enough & ~tied)
 
 
+def listed_everywhere(trace: Trace) -> int:
+    """How many of the likeliest tokens every row of a trace of lists holds: the k that is exact."""
+    return min(
+        int(chunk.listed(part).counts.min())
+        for chunk in trace.chunks
+        for part in ("draft", "verifier")
+    )
+
+
 def require_decided(trace: Trace, samplings: Sequence[SamplingSettings]) -> None:
     """Raise UserError for the first setting that the lists of a trace leave open.
 
@@ -56,14 +65,17 @@ def require_decided(trace: Trace, samplings: Sequence[SamplingSettings]) -> None
     if trace.header.listed is None:
         return
     for sampling in samplings:
+        needed = tokens_needed(sampling)
+        if needed is None or needed > trace.header.listed:
+            raise UserError(_open_setting(sampling, listed_everywhere(trace)))
         for chunk in trace.chunks:
             for part in ("draft", "verifier"):
                 listed = chunk.listed(part)
                 open_rows = ~decided(sampling, listed)
                 if open_rows.any():
                     row = int(open_rows.argmax())
-                    named = f"text {chunk.entry.prompt_id!r}, row {row}"
-                    raise UserError(_told(sampling, trace.header.listed, listed, part, row, named))
+                    where = f"text {chunk.entry.prompt_id!r}, row {row}: the {part}"
+                    raise UserError(f"{sampling.label!r}: {where}{_open_row(needed, listed, row)}")
 
 
 def decided_rules(trace: Trace, rules: Sequence[str]) -> list[str]:
@@ -83,20 +95,20 @@ def decided_rules(trace: Trace, rules: Sequence[str]) -> list[str]:
     return [rule for rule in rules if rule not in left]
 
 
-def _told(
-    sampling: SamplingSettings, most: int, listed: Listed, part: str, row: int, named: str
-) -> str:
-    """Why a setting is open, in one line."""
-    needed, count = tokens_needed(sampling), int(listed.counts[row])
-    if needed is None or needed > most:
-        exact = SamplingSettings(sampling.temperature or 1.0, most, sampling.top_p).label
-        return (
-            f"{sampling.label!r} is not decided by lists of the {most} likeliest tokens: with "
-            f"top-k {most} or less it is, as in {exact!r}"
-        )
-    if count < needed:
-        return f"{sampling.label!r}: {named}: the {part} lists {count} tokens, not {needed}"
+def _open_setting(sampling: SamplingSettings, most: int) -> str:
+    exact = SamplingSettings(sampling.temperature or 1.0, most, sampling.top_p).label
     return (
-        f"{sampling.label!r}: {named}: the {part}'s tokens tie at {listed.least[row]:.6g} from "
-        f"place {needed} to the end of the list of {count}; more may tie that it does not hold"
+        f"{sampling.label!r} is not decided by lists of the {most} likeliest tokens: with top-k "
+        f"{most} or less it is, as in {exact!r}"
+    )
+
+
+def _open_row(needed: int, listed: Listed, row: int) -> str:
+    """Why a row is open, behind the words that name it."""
+    count = int(listed.counts[row])
+    if count < needed:
+        return f" lists {count} tokens, not {needed}"
+    return (
+        f"'s tokens tie at {listed.least[row]:.6g} from place {needed} to the end of the list of "
+        f"{count}; more may tie that it does not hold"
     )

@@ -1,5 +1,6 @@
 """Chat completions: each generated token with its text, its bytes, and from llama.cpp its id."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ from real_models.served.reading.texts import Fault, Key, ServedText, entry_of, k
 from sim.checks import shorten
 
 __all__ = ["read_chat"]
+
+_HALF = math.log(0.5)
 
 
 def read_chat(choice: Mapping[str, Any], response: Mapping[str, Any]) -> ServedText:
@@ -23,8 +26,28 @@ def read_chat(choice: Mapping[str, Any], response: Mapping[str, Any]) -> ServedT
             names[key] = one.get("token")
         names[own[0]] = entry.get("token")
         tokens.append(own[0])
-        rows.append(make_row(pairs, own, names, place))
+        rows.append(make_row(_likeliest(pairs, own[0], place), own, names, place))
     return ServedText(tuple(tokens), 0, tuple(rows), model_of(response))
+
+
+def _likeliest(pairs: list[tuple[Key, float]], own: Key, position: int) -> list[tuple[Key, float]]:
+    """The tokens of a list that are surely the likeliest.
+
+    vLLM puts the text's own token before the others and cuts the list at K, so that an own token
+    that is less likely than K others takes the place of the last of them. Where it is the least
+    likely of its list and does not stand last, it may be such a one.
+    """
+    values = dict(pairs)
+    alone = len(pairs) == 1 and values.get(own, 0.0) <= _HALF
+    if alone:
+        raise Fault(
+            f"the list holds the text's own token {own!r} alone, which need not be the likeliest; "
+            "ask for more",
+            position,
+        )
+    if own not in values or pairs[-1][0] == own or values[own] > min(values.values()):
+        return pairs
+    return [pair for pair in pairs if pair[0] != own]
 
 
 def _chat_token(entry: Any, position: int) -> tuple[Key, float]:

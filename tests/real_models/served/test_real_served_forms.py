@@ -103,6 +103,27 @@ def test_tokens_of_a_chat_are_known_by_their_bytes():
     assert text.rows[0].keys[:2] == ["bytes:f0", "bytes:9f"]
 
 
+def test_an_own_token_that_was_put_into_the_list_of_a_chat_is_none_of_the_likeliest():
+    """vLLM lists the own token first and cuts at K: the last of the likeliest may be missing."""
+    response = chat("m", IDS, TOP)
+    entry = response["choices"][0]["logprobs"]["content"][1]
+    likely = entry["top_logprobs"]
+    own = {"token": " own", "logprob": -9.5, "bytes": list(b" own")}
+    entry |= own | {"top_logprobs": [own, *likely[:-1]]}
+    (text,) = read_texts(response)
+    assert text.rows[1].keys == [one["token"] for one in likely[:-1]]
+    assert (text.rows[1].token, text.rows[1].outside) == (" own", -9.5)
+    last = likely[-1]
+    entry |= last | {"top_logprobs": likely}  # in its place, it is one of them
+    assert read_texts(response)[0].rows[1].keys == [one["token"] for one in likely]
+    entry |= last | {"top_logprobs": [likely[1], likely[0], *likely[2:]]}
+    assert len(read_texts(response)[0].rows[1].keys) == TOP
+    entry |= own | {"top_logprobs": [own]}
+    with pytest.raises(Fault, match="holds the text's own token ' own' alone") as caught:
+        read_texts(response)
+    assert caught.value.position == 1
+
+
 def test_what_cannot_come_has_probability_zero():
     response = sglang("m", IDS, TOP)
     response["meta_info"]["input_top_logprobs"][1][-1][0] = -3.4028234663852886e38
@@ -147,6 +168,13 @@ def test_the_real_prompt_logprobs_read_without_ids_of_the_prompt():
     ]
     (generated,) = read_saved([REAL / "prompt_logprobs.json"], "completions")
     assert (generated.tokens, generated.given) == ((335,), 0)
+
+
+def test_the_real_chat_lists_an_own_token_that_is_none_of_the_likeliest():
+    (text,) = read_saved([REAL / "chat.json"])
+    assert (text.tokens, text.given) == (("w", "elcome"), 0)
+    assert [row.keys for row in text.rows] == [["Hello"], ["elcome", "ow"]]
+    assert [row.outside for row in text.rows] == [-3.8578031063079834, None]
 
 
 # --- what is no response -----------------------------------------------------------------------

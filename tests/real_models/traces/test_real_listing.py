@@ -290,8 +290,8 @@ def test_calibrate_gives_what_the_whole_rows_give(whole, lists, tmp_path, capsys
 @pytest.mark.parametrize(
     ("label", "told"),
     [
-        ("T=1", "'T=1' is not decided by lists of the 8 likeliest tokens: with top-k 8 or less it "
-         "is, as in 'T=1 top-k 8'"),
+        ("T=0.5", "'T=0.5' is not decided by lists of the 8 likeliest tokens: with top-k 8 or less "
+         "it is, as in 'T=0.5 top-k 8'"),
         ("T=0.6 top-p 0.95 top-k 9", "as in 'T=0.6 top-p 0.95 top-k 8'"),
     ],
 )  # fmt: skip

@@ -121,6 +121,7 @@ def _of_a_block(rule: Rule, p: np.ndarray, q: np.ndarray, claim: ByBlock) -> _Na
     yield ("the test of the whole block is not capped (the product of all ratios)",
            replace(claim, uncapped=True))  # fmt: skip
     yield ("the tests sum the residual of place i instead of i + 1", replace(claim, shift=1))
+    yield "one uniform serves the tests of all places", replace(claim, one_uniform=True)
     yield "each draft is verified by itself", TokenByToken.of(rule, p, q)
     verifier = q[:, :-1]
     for name, rows in (

@@ -144,8 +144,9 @@ class TokenByToken(RoundLaw):
 class ByBlock(RoundLaw):
     """A block is verified as a whole: draft rows p and target rows h [N, m, V], bonus rows [N, V].
 
-    `uncapped` and `shift` are mistakes that were made: the last test uses the plain product of the
-    ratios; the test behind draft i sums the residual of place i + 1 − shift.
+    Mistakes that were made: `uncapped`, the last test uses the plain product of the ratios;
+    `shift`, the test behind draft i sums the residual of place i + 1 − shift; `one_uniform`, it
+    serves all tests.
     """
 
     p: np.ndarray
@@ -153,6 +154,7 @@ class ByBlock(RoundLaw):
     bonus: np.ndarray
     uncapped: bool = False
     shift: int = 0
+    one_uniform: bool = False
 
     @classmethod
     def of(cls, rule: Rule, p: np.ndarray, q: np.ndarray, **mistakes: Any) -> "ByBlock":
@@ -166,7 +168,8 @@ class ByBlock(RoundLaw):
         survive = np.ones((len(drafts), drafts.shape[1] + 1))
         later = np.zeros(len(drafts))
         for place in range(drafts.shape[1], 0, -1):
-            later = later + (1 - later) * tests[:, place]
+            test = tests[:, place]
+            later = np.maximum(later, test) if self.one_uniform else later + (1 - later) * test
             survive[:, place] = later
         with np.errstate(all="ignore"):
             ratio = survive[:, 1:] / survive[:, :-1]

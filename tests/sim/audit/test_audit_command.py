@@ -1,7 +1,9 @@
 """`python -m sim.audit`: what it prints and writes, its exit status, and mistakes of one line."""
 
 import json
+import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -183,3 +185,25 @@ def test_there_is_no_picture_of_no_answer():
     report = audit.audit(lambda *given: None, make_rule("sps"), samples=100)
     with pytest.raises(ValueError, match="the sampler never answered"):
         audit_picture(report)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs/audits.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_page_is_rejected_for_what_the_page_says(run, tmp_path):
+    code = re.search(r"```python\n(.*?)```", PAGE, re.S)[1]
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    status, told, _ = run("--sampler mine.py:verify --rule sps --out here")
+    shown = re.search(r"```text\n(.*?)```", PAGE, re.S)[1]
+    assert status == 1
+    for line in ("REJECTED after 64 rounds", "it looks as if the recovery is drawn from the verif",
+                 "python -m sim.audit --sampler mine.py:verify --rule sps --samples 64"):  # fmt: skip
+        assert line in told
+        assert line in shown
+
+
+def test_the_page_has_a_row_for_every_stand_in():
+    rows = re.findall(r"^\| `(\w+)`: ", PAGE, re.M)
+    assert rows == list(audit.faulty_samplers())

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from scipy.special import rel_entr
 
+from sim import audit
 from sim.audit.evidence.budget import BALLS, BudgetEvidence, nearest_in_ball
+from sim.audit.evidence.claim import PARTS, ClaimEvidence
 from sim.audit.evidence.events import Events, Rounds
 from sim.audit.evidence.learned import Copies, Learned, log_mean_exp
+from sim.audit.laws.explanations import explanations
+from sim.audit.laws.rounds import round_law
+from theory import make_rule
 
 STEPS = 5
 
@@ -83,6 +88,48 @@ def test_a_wrong_law_is_learned_at_the_cost_of_a_few_nats():
     assert known - 6 < logs(evidence) < known + 3
 
 
+# --- the whole audit ------------------------------------------------------------------------------
+
+
+def every_round(law, draft):
+    """All (accepted, token) of one round on block 0 with their probabilities."""
+    none = np.zeros(1, dtype=int)
+    lengths = law.accepted_law(none, draft[None])[0]
+    for accepted, chance in enumerate(lengths):
+        rows = law.token_law(none, draft[None], np.array([accepted]))[0]
+        for token, share in enumerate(rows):
+            if chance * share > 0:
+                yield accepted, token, chance * share
+
+
+@pytest.mark.parametrize("verification", ["token", "block"])
+@pytest.mark.parametrize(("name", "parameters"), [("sps", {}), ("cactus", {"delta": 0.05})])
+def test_the_audits_evidence_has_a_mean_of_at_most_one_after_every_round(
+    name, parameters, verification
+):
+    """Three rounds of two drafts, one after the other: all that can happen is enumerated."""
+    rule = make_rule(name, **parameters)
+    p, q = np.array([[0.7, 0.3], [0.5, 0.5]]), np.array([[0.4, 0.6], [0.6, 0.4], [0.5, 0.5]])
+    blocks = audit.Blocks(p[None], q[None])
+    claim = round_law(rule, blocks, verification)
+    known = explanations(rule, blocks, claim)[::6]
+    drafts = np.array([[0, 0], [0, 1], [0, 0]])
+    total, parts = np.zeros(3), dict.fromkeys(PARTS, 0.0)
+    for played in itertools.product(*(list(every_round(claim, draft)) for draft in drafts)):
+        evidence, chance = ClaimEvidence(claim, q[None], known, 1e-6), 1.0
+        weight = np.prod([share for *_, share in played])
+        for at, (draft, (accepted, token, share)) in enumerate(zip(drafts, played)):
+            chance *= share
+            ended = np.array([accepted]), np.array([token])
+            evidence.update(Rounds(np.zeros(1, dtype=int), draft[None], *ended))
+            total[at] += weight * np.exp(evidence.log_e())
+        for part, log_e in evidence.log_e_of_parts().items():
+            parts[part] += weight * np.exp(log_e)
+        assert chance == pytest.approx(weight)
+    assert np.all((total > 0.9) & (total <= 1 + 1e-9)), total
+    assert all(0.9 < mean <= 1 + 1e-9 for mean in parts.values()), parts
+
+
 # --- budgets -------------------------------------------------------------------------------------
 
 
@@ -140,6 +187,22 @@ def test_a_budget_is_held_against_what_is_emitted(within, reached):
         evidence.update(Rounds(none, np.zeros((50, 0), dtype=int), none, token))
         most = max(most, evidence.log_e())
     assert bool(most >= np.log(100)) is reached
+
+
+@pytest.mark.parametrize("divergence", BALLS)
+def test_evidence_against_a_budget_has_a_mean_of_at_most_one_under_laws_that_keep_it(divergence):
+    """Four tokens of a law at the edge of the ball, out of which the first drive the guess."""
+    q = np.array([0.6, 0.3, 0.1])
+    h = nearest_in_ball(np.array([[0.1, 0.2, 0.7]]), q[None], 0.05, divergence)[0]
+    none, total = np.zeros(1, dtype=int), np.zeros(4)
+    for tokens in itertools.product(range(3), repeat=4):
+        evidence = BudgetEvidence(q[None, None], divergence, 0.05)
+        for at, token in enumerate(tokens):
+            rounds = Rounds(none, np.zeros((1, 0), dtype=int), none, np.array([token]))
+            evidence.update(rounds)
+            total[at] += np.prod(h[list(tokens)]) * np.exp(evidence.log_e())
+    assert np.all((total > 0.8) & (total <= 1 + 1e-9)), total
+    assert total[-1] < 1 - 1e-6  # something was wagered
 
 
 def test_a_token_without_mass_is_beyond_every_budget_of_kl():

@@ -3,6 +3,7 @@
 A right sampler is rejected with probability at most 1e-6 here.
 """
 
+import numpy as np
 import pytest
 
 from sim import audit
@@ -100,6 +101,27 @@ def test_strict_sampling_keeps_the_budget_zero_and_a_lax_rule_does_not_keep_it(v
         sampler = audit.reference_sampler(rule, verification)
         report = audit.audit_budget(sampler, "kl", 0.0, samples=3_000, level=SURE)
         assert report.rejected is rejected
+
+
+def test_one_uniform_for_all_tests_of_a_block_is_named():
+    fault, right = FAULTS["uncapped_block"], audit.reference_sampler(make_rule("sps"), "block")
+
+    class Repeating:
+        """A generator whose numbers are the same at every place."""
+
+        def __init__(self, generator):
+            self.random = lambda shape: (
+                generator.random(shape)
+                if len(shape) < 2
+                else np.repeat(generator.random(shape[0]), shape[1]).reshape(shape)
+            )
+
+    def sampler(p, q, drafted, generator):
+        return right(p, q, drafted, Repeating(generator))
+
+    report = audited(sampler, fault, samples=4_000)
+    assert report.rejected
+    assert report.explanation[0] == "one uniform serves the tests of all places"
 
 
 def test_a_fault_that_repeats_itself_is_not_taken_for_dependent_rows():

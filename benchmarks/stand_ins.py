@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim import audit
+from sim.commandline import Parser, execute
+from sim.jobs.files import write_whole
 
 __all__ = ["main", "stand_in_table"]
 
@@ -23,17 +25,23 @@ _HEAD = "| stand-in | claim | rounds until it is found | what the audit says |"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, and put it into a document between its marks; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    return execute(_parser, _work, arguments, interrupted="nothing is written before the end")
+
+
+def _parser() -> Parser:
+    parser = Parser("benchmarks.stand_ins", description=__doc__)
     parser.add_argument("--document", type=Path, help="page with the marks <!-- stand-ins -->")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
+    page = options.document and options.document.read_text(encoding="utf-8")
     table = stand_in_table()
     print(table)
-    if options.document is not None:
-        text = options.document.read_text(encoding="utf-8")
-        before, start, rest = text.partition("<!-- stand-ins -->\n")
-        after = rest.partition("\n<!-- end of stand-ins -->")[1:]
-        made = "".join((before, start, table, *after))
-        options.document.write_text(made, encoding="utf-8")
+    if page:
+        before, start, rest = page.partition("<!-- stand-ins -->\n")
+        made = "".join((before, start, table, *rest.partition("\n<!-- end of stand-ins -->")[1:]))
+        write_whole(options.document, lambda file: file.write(made.encode()))
     return 0
 
 

@@ -198,8 +198,8 @@ def test_the_example_of_the_page_is_rejected_for_what_the_page_says(run, tmp_pat
     status, told, _ = run("--sampler mine.py:verify --rule sps --out here")
     shown = re.search(r"```text\n(.*?)```", PAGE, re.S)[1]
     assert status == 1
-    for line in ("REJECTED after 64 rounds", "it looks as if the recovery is drawn from the verif",
-                 "python -m sim.audit --sampler mine.py:verify --rule sps --samples 64"):  # fmt: skip
+    again = "python -m sim.audit --sampler mine.py:verify --rule sps --samples 64"
+    for line in ("REJECTED after 64 rounds", "it looks as if the recovery is drawn from", again):
         assert line in told
         assert line in shown
 

@@ -11,8 +11,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from real_models.errors import UserError
+from real_models.measuring.bounds import BoundedResults, bound_part, left_open
 from real_models.measuring.headlines import headlines, sentences
 from real_models.measuring.parts import Part, Resources, make_parts, measure_part, trace_digest
 from real_models.measuring.spans import Span, positions_inside, require_strict, span_text
@@ -37,10 +38,11 @@ from real_models.options.recording import (
 from real_models.traces.decided import decided_rules, require_decided
 from real_models.traces.reader import Trace
 from sim.commandline import Parser, check_jobs, parse_settings, run_command
-from sim.jobs.engine import backend_context, check_backend, run_cells
-from sim.jobs.files import json_text, make_folder, write_whole
+from sim.jobs.engine import Frames, backend_context, check_backend, run_cells
+from sim.jobs.files import json_text, make_folder, write_json, write_whole
 from sim.jobs.folder_lock import owned, withdraw_manifest
 from sim.jobs.manifest import make_manifest
+from sim.report.bounds import Written, bounds_text, write_bounds
 from sim.report.outputs import write_outputs
 from sim.tables.findings import summary_text
 from sim.tables.grid import Setting
@@ -69,6 +71,8 @@ class Plan:
     parts: dict[str, tuple[Part, tuple[Setting, ...]]]
     jobs: int
     inside: dict[str, np.ndarray] | None = None  # by prompt, the positions in the span
+    bounds: dict[str, tuple[Part, tuple[Setting, ...]]] = field(default_factory=dict)
+    bounded: tuple[Setting, ...] = ()  # the settings that they bound
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,14 +121,28 @@ def _plan(options: argparse.Namespace) -> Plan:
     limit = parse_bytes(options.memory_limit or ("1GiB" if device.type == "cpu" else "8GiB"))
     resources = Resources(str(device), limit)
     trace = open_recording(options.trace)
+    unsettled, bounded = left_open(trace, samplings), chosen
+    samplings = tuple(sampling for sampling in samplings if sampling not in unsettled)
     require_decided(trace, samplings)
-    rules = decided_rules(trace, list(dict.fromkeys(setting.rule for setting in chosen)))
-    chosen = tuple(setting for setting in chosen if setting.rule in rules)
+    if samplings:
+        rules = decided_rules(trace, list(dict.fromkeys(setting.rule for setting in chosen)))
+        chosen = tuple(setting for setting in chosen if setting.rule in rules)
+    elif options.span is not None:
+        raise UserError(f"--span needs a setting that the lists decide, not {unsettled[0].label!r}")
     if options.resume:
         _check_owner(options.out, trace)
     jobs = options.jobs or (-1 if device.type == "cpu" else 1)
     parts = make_parts(trace, samplings, chosen, resources)
-    return Plan(trace, chosen, resources, parts, jobs, _inside(options, trace, chosen))
+    return Plan(
+        trace,
+        chosen,
+        resources,
+        parts,
+        jobs,
+        inside=_inside(options, trace, chosen),
+        bounds=make_parts(trace, unsettled, bounded, resources),
+        bounded=bounded,
+    )
 
 
 def _inside(
@@ -145,18 +163,37 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
 def _measure_and_write(options: argparse.Namespace, plan: Plan) -> None:
     started = time.perf_counter()
     _own(options.out, plan.trace, options.resume)
-    results = _measure(options, plan)
+    results = Results(_run(options, plan, measure_part, plan.parts), plan.settings, **_of(plan))
+    bounds = BoundedResults(_run(options, plan, bound_part, plan.bounds), plan.bounded, **_of(plan))
     withdraw_manifest(options.out)
-    table = results.table()
+    written = Written()
+    if plan.bounds:
+        written = write_bounds(options.out, bounds.table(), bounds.frontier())
+    manifest = _manifest(options, plan, time.perf_counter() - started)
+    if not plan.parts:
+        files = {**written.files, "manifest.json": options.out / "manifest.json"}
+        write_json(files["manifest.json"], manifest)
+        _tell(options, files, None, [], manifest, bounds=written.table)
+        return
+    table, more = _tables(options.out, plan, results)
+    files, summary = write_outputs(
+        options.out, table, results.frontier(), manifest, _title(table), written.pictures
+    )
+    files |= {name: options.out / name for name in more} | written.files
+    spans = more.get("spans.parquet")
+    _tell(options, files, summary, headlines(table), manifest, spans, written.table)
+
+
+def _tables(
+    out: Path, plan: Plan, results: Results
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """The table, and the tables beside it, which are written."""
     more = {"groups.parquet": results.groups(), "quantiles.parquet": results.quantiles()}
     if plan.inside is not None:
         more["spans.parquet"] = results.spans(plan.inside)
     for name, frame in more.items():
-        frame.to_parquet(options.out / name, index=False)
-    manifest = _manifest(options, plan, time.perf_counter() - started)
-    files, summary = write_outputs(options.out, table, results.frontier(), manifest, _title(table))
-    files |= {name: options.out / name for name in more}
-    _tell(options, files, summary, headlines(table), manifest, more.get("spans.parquet"))
+        frame.to_parquet(out / name, index=False)
+    return results.table(), more
 
 
 def _title(table: pd.DataFrame) -> str:
@@ -167,20 +204,30 @@ def _title(table: pd.DataFrame) -> str:
     return f"{table['source'].iloc[0]} at {samplings}: {counted} at {positions} recorded positions"
 
 
-def _measure(options: argparse.Namespace, plan: Plan) -> Results:
+def _run(
+    options: argparse.Namespace,
+    plan: Plan,
+    function: Callable[..., Frames],
+    parts: dict[str, tuple[Part, tuple[Setting, ...]]],
+) -> Frames:
     """Run the parts that are not finished yet, and join all of them."""
+    if not parts:
+        return {}
     with backend_context(options.backend, options.scheduler):
-        frames = run_cells(
-            measure_part,
-            plan.parts,
+        return run_cells(
+            function,
+            parts,
             options.out / _PARTS,
             jobs=plan.jobs,
             resume=True,  # _own has emptied the folder where nothing is to be kept
             stamp=CODE.stamp,
             label="measure",
         )
-    header = plan.trace.header
-    return Results(frames, plan.settings, header.pair, header.vocabulary)
+
+
+def _of(plan: Plan) -> dict[str, Any]:
+    """What the results are of."""
+    return {"source": plan.trace.header.pair, "vocab": plan.trace.header.vocabulary}
 
 
 def _check_owner(out: Path, trace: Trace) -> None:
@@ -227,17 +274,20 @@ def _manifest(options: argparse.Namespace, plan: Plan, seconds: float) -> dict[s
 def _tell(
     options: argparse.Namespace,
     files: dict[str, Path],
-    summary: pd.DataFrame,
+    summary: pd.DataFrame | None,
     told: list[dict[str, Any]],
     manifest: dict[str, Any],
     spans: pd.DataFrame | None = None,
+    bounds: pd.DataFrame | None = None,
 ) -> None:
     paths = {name: str(path) for name, path in files.items()}
     if options.json:
-        records = summary.to_dict("records")
+        records = [] if summary is None else summary.to_dict("records")
         document = {"files": paths, "headlines": told, "summary": records, "manifest": manifest}
         if spans is not None:
             document["spans"] = spans.to_dict("records")
+        if bounds is not None:
+            document["bounds"] = bounds.to_dict("records")
         print(json_text(document))
         return
     trace = manifest["trace"]
@@ -248,9 +298,12 @@ def _tell(
         print(line)
     for facts in told:
         print("\n" + "\n".join(sentences(facts)))
-    print(f"\n{summary_text(summary)}")
+    if summary is not None:
+        print(f"\n{summary_text(summary)}")
     if spans is not None:
         print(f"\n{span_text(spans)}")
+    if bounds is not None:
+        print(f"\n{bounds_text(bounds)}")
     print(f"\nMeasured in {manifest['wall_seconds']:.1f} s. Written:")
     for path in paths.values():
         print(f"  {path}")

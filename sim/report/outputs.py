@@ -1,6 +1,6 @@
 """The files of a finished job: table, frontier, pictures, report and manifest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,13 @@ def write_outputs(
     frontier: pd.DataFrame,
     manifest: Mapping[str, Any],
     title: str,
+    more: Sequence[Picture] = (),
 ) -> tuple[dict[str, Path], pd.DataFrame]:
     """Write the files of a job to the folder `out`; return their paths, and the summary.
 
     `table` has the columns of `tables.tradeoff`, `frontier` those of `Tradeoff.frontier`. The
-    picture of budgets is left out where the table has no rule with a budget. The manifest is
-    written last: a folder that holds one is complete.
+    picture of budgets is left out where the table has no rule with a budget; `more` pictures stand
+    in the report behind the others. The manifest is written last: a folder with one is complete.
     """
     out.mkdir(parents=True, exist_ok=True)
     names = ("tradeoff.parquet", "frontier.parquet", "tradeoff.png", "amplification.png")
@@ -57,6 +58,7 @@ def write_outputs(
         pictures.append(Picture(files["amplification.png"], "What a budget bounds", _AMPLIFICATION))
     else:
         files.pop("amplification.png").unlink(missing_ok=True)
+    pictures += more
     write_report(
         files["report.html"],
         title=title,

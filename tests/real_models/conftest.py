@@ -115,7 +115,7 @@ def finished(trace, tmp_path_factory):
 def tables_only(monkeypatch):
     """Leave out the pictures and the report, which take most of the time on a tiny trace."""
 
-    def write(out, table, frontier, manifest, title):
+    def write(out, table, frontier, manifest, title, more=()):
         table.to_parquet(out / "tradeoff.parquet", index=False)
         frontier.to_parquet(out / "frontier.parquet", index=False)
         return {}, summarise(table, frontier)

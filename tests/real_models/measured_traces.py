@@ -1,13 +1,18 @@
-"""A small trace of random logits, and what measuring it leaves in a folder."""
+"""A small trace of random logits, the same as lists, and what measuring it leaves in a folder."""
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import torch
 
 from real_models.traces.format import TraceHeader
+from real_models.traces.listing import Listed
+from real_models.traces.reader import open_trace
 from real_models.traces.writer import TraceWriter
 
 V = 24
+TOP = 8
 PROMPTS = [("a", "prose", 5), ("b", "code", 3), ("c", "prose", 6), ("d", "code", 1)]
 LABELS = ["T=1", "T=0.6 top-p 0.95 top-k 20", "T=1 greedy-draft"]
 TABLES = ("tradeoff", "frontier", "groups", "quantiles")
@@ -44,6 +49,34 @@ def record(folder, prompts=PROMPTS, seed=0, **changes):
             draft = verifier + torch.randn(rows, width, generator=random)
             draft[0, chunk] = -torch.inf
             writer.append(chunk, name, domain, np.arange(rows + 2), draft, verifier)
+    return folder
+
+
+def listed_of(logits, own, top=TOP):
+    """What a server that lists `top` tokens tells of rows of logits, and of the text's own."""
+    logprobs = logits.double().log_softmax(-1)
+    likely = logprobs.topk(top, dim=-1)
+    tokens = np.full((len(logits), top + 1), -1)
+    values = np.full((len(logits), top + 1), -np.inf)
+    tokens[:, :-1], values[:, :-1] = likely.indices, likely.values
+    for row, token in enumerate(own):
+        if token not in tokens[row]:
+            tokens[row, -1], values[row, -1] = token, logprobs[row, token]
+    return Listed(tokens, values, logits.shape[-1])
+
+
+def listed_trace(source, folder, top=TOP):
+    """The trace of whole rows, as lists of their likeliest tokens."""
+    trace = open_trace(source)
+    writer = TraceWriter(folder, replace(trace.header, listed=top))
+    for chunk in trace.chunks:
+        draft, verifier = (
+            listed_of(chunk.logits(part), chunk.next_tokens, top) for part in ("draft", "verifier")
+        )
+        entry = chunk.entry
+        writer.append_listed(
+            entry.chunk, entry.prompt_id, entry.domain, chunk.context, draft, verifier
+        )
     return folder
 
 

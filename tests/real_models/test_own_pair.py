@@ -56,7 +56,7 @@ def test_the_page_has_its_commands_in_this_order():
     commands = [code.split()[2] for kind, code, _ in STEPS if kind == "sh"]
     assert commands == [
         "real_models.ingest", "real_models.calibrate", "real_models.measure",
-        "real_models.ingest", "real_models.calibrate",
+        "real_models.ingest", "real_models.calibrate", "real_models.measure",
         "real_models.ingest", "real_models.calibrate",
     ]  # fmt: skip
     assert [kind for kind, *_ in STEPS].count("python") == 2

@@ -93,6 +93,8 @@ def _(rule: targets.Lenience, rows: PartialRows) -> Envelope:
 
 @envelope.register
 def _(rule: targets.Ears, rows: PartialRows) -> Envelope:
+    if rule.tau == 0:
+        return strict(rows)
     largest = rows.q_max
     slack = rule.tau * (1.0 - largest)
 
@@ -207,6 +209,8 @@ def _by_token(rows: PartialRows, least: Any, values: Any, known: Any, cap: Any) 
 
 @envelope.register
 def _(rule: candidates.CandidateRule, rows: PartialRows) -> Envelope:
+    if _is_ours(rule) and rule.parameters["delta"] == 0:
+        return strict(rows)
     return candidate(rows, rule) if _is_ours(rule) else envelope.dispatch(Rule)(rule, rows)
 
 

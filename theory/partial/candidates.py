@@ -26,6 +26,7 @@ from theory.rules.candidate import (
     TargetOnlyRule,
 )
 
+LARGE = 1e12  # a ratio π/q beyond it is as good as none
 _CHUNK = 1 << 22  # entries of the arrays [R, L, L] that are alive at once
 
 
@@ -47,7 +48,7 @@ def candidate(rows: PartialRows, rule: CandidateRule) -> Envelope:
         low,
         high,
         (_least_ratio(rejected, scale, weight[0]), np.full(low.shape[:2], math.inf)),
-        excess=_excess(rows, rule, most, *weight),
+        excess=_excess(rows, rule, most, 1.0 - accepted, *weight),
     )
 
 
@@ -135,14 +136,20 @@ def _least_ratio(rejected: Any, scale: Any, weight: Any) -> Any:
     return np.minimum(weight, donors)
 
 
-def _excess(rows: PartialRows, rule: Any, kept: Any, least: Any, largest: Any) -> Excess:
+def _excess(
+    rows: PartialRows, rule: Any, kept: Any, refused: Any, least: Any, largest: Any
+) -> Excess:
     """What all outside A can cost: receivers within two ratios, donors by what γ allows."""
     count = rows.unlisted + np.count_nonzero(~rows.known, axis=-1)
 
     def most(kind: Divergence) -> Any:
         low, high = np.min(np.minimum(least, 1.0), axis=-1), np.max(np.maximum(largest, 1), axis=-1)
-        received = np.maximum(kind.value(low), kind.value(np.minimum(high, 1e300)))
-        received = np.where(rows.q_outside > 0, rows.q_outside * received, 0.0)
+        known = high < LARGE
+        top = np.where(known, kind.value(np.where(known, high, 1.0)), math.inf)
+        # By the two ratios, or by what is received there: all that is rejected at most.
+        by_mass = kind.value(low) * rows.q_outside + _recession(kind, refused)
+        received = np.minimum(rows.q_outside * np.maximum(kind.value(low), top), by_mass)
+        received = np.where(rows.q_outside > 0, received, 0.0)
         donated = np.minimum(_recession(kind, kept), _by_token(kind, rule, count))
         return received + np.minimum(donated, _spread_kl(kind, rule, kept, count))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from measured_traces import V, record
+from measured_traces import TOP, V, listed_of, listed_trace, record
 
 from real_models import calibrate, measure
 from real_models.errors import UserError
@@ -17,38 +17,9 @@ from real_models.traces.listing import Listed, check_listed
 from real_models.traces.reader import open_trace
 from real_models.traces.writer import TraceWriter
 
-TOP = 8
 CLOSED = ["T=1 top-k 8", "T=0.6 top-p 0.95 top-k 5", "T=1.7 top-k 1", "T=0", "T=0 top-p 0.5",
           "T=0.7 top-k 8 greedy-draft"]  # fmt: skip
 OPEN = ["T=1", "T=0.6 top-p 0.95", "T=1 greedy-draft", "T=1 top-k 9"]
-
-
-def listed_of(logits, own, top=TOP):
-    """What a server that lists `top` tokens tells of rows of logits, and of the text's own."""
-    logprobs = logits.double().log_softmax(-1)
-    likely = logprobs.topk(top, dim=-1)
-    tokens = np.full((len(logits), top + 1), -1)
-    values = np.full((len(logits), top + 1), -np.inf)
-    tokens[:, :-1], values[:, :-1] = likely.indices, likely.values
-    for row, token in enumerate(own):
-        if token not in tokens[row]:
-            tokens[row, -1], values[row, -1] = token, logprobs[row, token]
-    return Listed(tokens, values, logits.shape[-1])
-
-
-def listed_trace(source, folder, top=TOP):
-    """The trace of whole rows, as lists of their likeliest tokens."""
-    trace = open_trace(source)
-    writer = TraceWriter(folder, replace(trace.header, listed=top))
-    for chunk in trace.chunks:
-        draft, verifier = (
-            listed_of(chunk.logits(part), chunk.next_tokens, top) for part in ("draft", "verifier")
-        )
-        entry = chunk.entry
-        writer.append_listed(
-            entry.chunk, entry.prompt_id, entry.domain, chunk.context, draft, verifier
-        )
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,8 @@ def tables(results: Path) -> dict[str, str]:
 def _put(text: str, name: str, table: str) -> str:
     start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
     before, _, rest = text.partition(start)
-    return f"{before}{start}{table}{end}{rest.partition(end)[2]}" if rest else text
+    _, found, after = f"\n{rest}".partition(end)
+    return f"{before}{start}{table}{end}{after}" if found else text
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

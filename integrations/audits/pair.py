@@ -10,6 +10,7 @@ __all__ = [
     "NEW_TOKENS",
     "RULES",
     "TEMPERATURES",
+    "TEXTS",
     "label",
     "prompts",
 ]
@@ -20,6 +21,7 @@ NATIVE = "native"
 
 RULES = ("sps", "cactus:delta=0.1", "lenience:l=0.43", "frontier:level=0.1")
 TEMPERATURES = (1.0, 0.7)
+TEXTS = 2  # of each prompt, at each temperature
 DRAFT_TOKENS = 4
 NEW_TOKENS = 64
 

@@ -7,12 +7,22 @@ reports.
 """
 
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
-from integrations.audits.pair import DRAFT_TOKENS, NAME, NEW_TOKENS, RULES, TEMPERATURES, label
+from integrations.audits.pair import (
+    DRAFT_TOKENS,
+    NAME,
+    NEW_TOKENS,
+    RULES,
+    TEMPERATURES,
+    TEXTS,
+    label,
+)
 from integrations.audits.records import parser, write
 from real_models.decoding.loop import DecodedText, decode
+from real_models.decoding.observation import Observation
 from real_models.laws.distributions import SamplingSettings
 from real_models.models import load_pair
 from real_models.prompts import read_prompts
@@ -28,32 +38,38 @@ def main(argv: list[str] | None = None) -> int:
     found = {}
     for rule in RULES:
         for temperature in TEMPERATURES:
-            run = decode(
-                pair,
-                prompts,
-                read_rule(rule),
-                draft_tokens=DRAFT_TOKENS,
-                new_tokens=NEW_TOKENS,
-                settings=SamplingSettings(temperature),
-                batch_size=len(prompts),
-                compare=False,
-            )
+            runs = [
+                decode(
+                    pair,
+                    prompts,
+                    read_rule(rule),
+                    draft_tokens=DRAFT_TOKENS,
+                    new_tokens=NEW_TOKENS,
+                    settings=SamplingSettings(temperature),
+                    batch_size=len(prompts),
+                    seed=seed,
+                    compare=False,
+                )
+                for seed in range(TEXTS)
+            ]
             name = label(rule, temperature)
-            found[name] = {text.prompt.id: _sums(text) for text in run.texts}
+            found[name] = {
+                texts[0].prompt.id: _sums(texts) for texts in zip(*(run.texts for run in runs))
+            }
             print(name, sum(text["accepted"] for text in found[name].values()), flush=True)
     write(args.results / "vllm_decoder.json", found)
     return 0
 
 
-def _sums(text: DecodedText) -> dict[str, float]:
-    """The sums over a text; kl, acceptance and strict over the places where a draft was tested."""
-    seen = text.observed
+def _sums(texts: Sequence[DecodedText]) -> dict[str, float]:
+    """The sums over the texts of a prompt; the last three over places where a draft was tested."""
+    seen = Observation.join([text.observed for text in texts])
     tested = np.isfinite(seen.strict)
     return {
-        "rounds": len(text.drafted),
-        "drafted": sum(text.drafted),
-        "accepted": sum(text.accepted),
-        "tokens": len(text.tokens),
+        "rounds": sum(len(text.drafted) for text in texts),
+        "drafted": sum(sum(text.drafted) for text in texts),
+        "accepted": sum(sum(text.accepted) for text in texts),
+        "tokens": len(tested),
         "visited": int(tested.sum()),
         "kl": float(seen.divergence.sum()),
         "acceptance": float(seen.acceptance[tested].sum()),

@@ -18,6 +18,7 @@ from integrations.audits.pair import (
     NEW_TOKENS,
     RULES,
     TEMPERATURES,
+    TEXTS,
     label,
     prompts,
 )
@@ -25,7 +26,6 @@ from integrations.audits.records import parser, write
 
 __all__ = ["main"]
 
-_TEXTS = 2  # of each prompt, at each temperature
 _SUMS = ("rounds", "drafted", "accepted", "tokens", "visited", "kl", "acceptance", "strict")
 _COUNTS = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
 
@@ -51,7 +51,7 @@ def _run(folder: Path, rule: str) -> dict[str, Any]:
     engine = _engine(folder, len(asked))
     for temperature in TEMPERATURES:
         name, before = label(rule, temperature), _counts(engine)
-        for text in range(_TEXTS):
+        for text in range(TEXTS):
             given = _generate(engine, asked, temperature, text * len(asked))
             answers |= {key: (name, prompt) for key, prompt in given}
         counts[name] = {key: now - before[key] for key, now in _counts(engine).items()}

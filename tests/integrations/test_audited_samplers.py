@@ -114,6 +114,9 @@ def test_tables_take_their_place_in_a_document(tmp_path):
     assert re.fullmatch(r"before\n<!-- ours -->\n\| sampler .*\n<!-- end of ours -->\nafter\n",
                         text, re.S)  # fmt: skip
     assert "old" not in text
+    file.write_text("<!-- ours -->\nno end\n", encoding="utf-8")
+    page.main(["--document", str(file)])
+    assert file.read_text(encoding="utf-8") == "<!-- ours -->\nno end\n"
 
 
 def test_seeds_of_the_sampler_repeat_an_audit():

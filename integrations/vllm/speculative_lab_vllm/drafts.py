@@ -72,7 +72,7 @@ class Drafts:
         return self.logits[index].softmax(dim=-1, dtype=torch.float64)
 
     def probabilities(self, rows: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """p_n and q_n of the tokens at some rows, float64; both 0 for padding.
+        """p_n and q_n of the tokens at some rows, float64; p_n is 0 for padding.
 
         Raises ValueError for a row that holds no distribution.
         """
@@ -84,7 +84,7 @@ class Drafts:
         p = torch.ones_like(total) if self.p is None else self.p[index, at].float()
         self._require_numbers(rows, {"logits": total, "draft probabilities": p})
         q = (logits.gather(-1, at[:, None])[:, 0] - total).double().exp()
-        return p.double() * real, q * real
+        return p.double() * real, q
 
     def _require_numbers(self, rows: Sequence[int], found: dict[str, torch.Tensor]) -> None:
         for what, values in found.items():

@@ -55,7 +55,7 @@ class Check:
 class Claim:
     """An entry of the ledger.
 
-    ``number`` is 1 … 20 for the claims and ``R1`` … for refutations of sentences that are often
+    ``number`` counts the claims and ``R1`` … for refutations of sentences that are often
     repeated; ``instead`` says what is true where a statement is refuted, or how it was sharpened.
     ``derive`` returns the steps of the derivation and ``check`` runs the numeric check from a
     generator, so that the ledger is reproducible.

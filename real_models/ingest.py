@@ -42,7 +42,7 @@ from real_models.traces.reader import Trace
 from sim.checks import require_between
 from sim.commandline import Parser
 from sim.jobs.files import json_text, write_json
-from sim.jobs.folder_lock import owned, withdraw_manifest
+from sim.jobs.folder_lock import owned
 from sim.jobs.manifest import make_manifest
 
 __all__ = ["main"]
@@ -71,7 +71,6 @@ def _main(options: argparse.Namespace) -> int:
     work = _SOURCES[options.source](options)
     started = time.perf_counter()
     with owned(options.out, command="real_models.ingest"):
-        withdraw_manifest(options.out)
         trace = work()
         known = ("out", "json", "imports")
         asked = {key: str(value) for key, value in vars(options).items() if key not in known}

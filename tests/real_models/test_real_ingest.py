@@ -215,6 +215,7 @@ def test_another_trace_in_the_folder_is_not_mixed(saved, tmp_path, capsys):
     line = mistake(capsys, *saved, "--vocabulary", V + 1, "--out", tmp_path / "t")
     assert line.startswith(f"{tmp_path / 't'} holds another trace: ")
     assert open_trace(tmp_path / "t").complete
+    assert (tmp_path / "t/manifest.json").exists()
 
 
 def test_the_help_shows_each_source():

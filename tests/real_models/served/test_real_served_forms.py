@@ -68,6 +68,17 @@ def test_without_ids_of_the_prompt_its_first_token_is_unknown():
     assert [list(row.keys) for row in text.rows] == [list(row.keys) for row in told.rows]
 
 
+def test_an_own_token_outside_is_found_where_keys_were_sorted():
+    """Tools that sort the keys of JSON take the own token from its first place."""
+    response = prompt_logprobs("m", IDS, TOP, told=False)
+    entries = response["choices"][0]["prompt_logprobs"]
+    entries[1:] = [dict(sorted(entry.items(), reverse=True)) for entry in entries[1:]]
+    (text,) = read_texts(response)
+    outside = [row.token for row in text.rows if row.outside is not None]
+    assert outside
+    assert [own for own, row in zip(IDS[1:], text.rows) if row.outside is not None] == outside
+
+
 @pytest.mark.parametrize("form", [completions, sglang])
 def test_what_was_generated_behind_the_text_is_told_apart(form):
     (text,) = read_texts(form("m", IDS, TOP, new=2))

@@ -57,6 +57,21 @@ def test_two_dtypes_are_kept_in_the_wider_one(tmp_path):
     np.testing.assert_array_equal(stored(trace, "draft"), logits(0, np.float32).astype(float))
 
 
+def test_probabilities_of_single_precision_lose_nothing_more(tmp_path):
+    p = softmax(logits(0)).astype(np.float32)
+    trace = write_trace(tmp_path, draft=p, verifier=p, kind="probabilities")
+    assert trace.header.dtype == "float64"
+    back = SamplingSettings().probabilities(stored(trace, "draft")).numpy()
+    exact = p.astype(float) / p.astype(float).sum(-1, keepdims=True)
+    np.testing.assert_allclose(back, exact, rtol=1e-14)
+
+
+def test_a_row_is_named_by_its_own_number_however_many_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("real_models.traces.arrays._SLAB", 2 * V)
+    with pytest.raises(UserError, match="draft row 5 has the largest entry nan"):
+        write_trace(tmp_path / "t", draft=bad(5, 2, np.nan, logits(0)), verifier=logits(1))
+
+
 def test_zeros_stay_zeros(tmp_path):
     p = softmax(logits(0))
     p[:, 3] = 0
@@ -243,6 +258,7 @@ def test_files_that_are_none_are_named(tmp_path):
     np.savez(tmp_path / "other.npz", draught=ROWS["draft"])
     np.savez(tmp_path / "one.npz", draft=ROWS["draft"])
     torch.save({"draft": Bomb()}, tmp_path / "bomb.pt")
+    np.savez(tmp_path / "bomb.npz", draft=np.array([Bomb()], dtype=object))
     np.save(tmp_path / "bomb.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
     for name, told in {
         "a.txt": r"a\.txt: a name must end in one of \.npz",
@@ -252,6 +268,7 @@ def test_files_that_are_none_are_named(tmp_path):
         "absent.npz": r"absent\.npz cannot be read: No such file",
         "other.npz": r"unknown array 'draught'; known are draft, verifier, prompts, contexts",
         "one.npz": r"no file holds the rows of the verifier",
+        "bomb.npz": r"bomb\.npz cannot be read",
         "bomb.pt": r"bomb\.pt cannot be read",
         "bomb.npy": r"bomb\.npy cannot be read",
     }.items():

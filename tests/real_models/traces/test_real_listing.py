@@ -90,6 +90,8 @@ def test_mass_rest_and_the_most_of_one_token():
     np.testing.assert_allclose(listed.mass, (p * known).sum(-1), rtol=1e-12)
     np.testing.assert_allclose(listed.rest, (p * ~known).sum(-1), rtol=1e-9)
     assert ((p * ~known).max(-1) <= listed.most).all()
+    np.testing.assert_array_equal(listed.most, np.minimum(np.exp(listed.least), listed.rest))
+    assert (listed.most < listed.rest).any()
     np.testing.assert_allclose(np.exp(listed.least), np.sort(p)[:, -TOP], rtol=1e-12)
     assert listed.counts.tolist() == [TOP] * len(p)
 

@@ -53,7 +53,13 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object], tag: str = "par
     A process killed at any moment leaves the old file or the new one, never part of one under
     that name. The temporary name is fixed, so that the next attempt takes up what a killed one
     left behind; processes that may write one path at the same time need different tags.
+
+    A link is followed. Raises OSError where a folder, a device or a pipe is in the way: these must
+    not be replaced by a file.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no plain file, and is not replaced by one")
     work = path.with_name(f".{path.name}.{tag}")
     try:
         with work.open("wb") as file:

@@ -11,7 +11,12 @@ from real_models import measure
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.bounds import BOUNDED, SIDES, bound_part, left_open
 from real_models.measuring.parts import Resources, make_parts, measure_part
+from real_models.models.pair import load_pair
+from real_models.prompts import Prompt
+from real_models.record import record as recorded
+from real_models.record import trace_header
 from real_models.traces.reader import open_trace
+from real_models.traces.writer import TraceWriter
 from sim.tables.grid import settings
 from sim.tables.tradeoff import KEYS, MEASURES
 from theory import RULES
@@ -33,7 +38,7 @@ def lists(whole, tmp_path_factory):
 
 
 def by_position(frame, count):
-    return frame.to_numpy().reshape(count, len(ALL), len(MEASURES))
+    return frame.to_numpy().reshape(count, -1, len(MEASURES))
 
 
 def assert_within(lower, value, upper):
@@ -45,9 +50,10 @@ def assert_within(lower, value, upper):
         assert np.all((value <= upper + slack) | (value == upper))
 
 
-def test_every_setting_of_every_rule_lies_within_its_bounds_at_every_position(whole, lists):
+def assert_bounded(whole, lists, chosen):
+    """The law of whole rows lies within the bounds of the lists, position by position."""
     traces = [open_trace(folder) for folder in (whole, lists)]
-    exact, bounded = (make_parts(trace, [PLAIN], ALL, RESOURCES) for trace in traces)
+    exact, bounded = (make_parts(trace, [PLAIN], chosen, RESOURCES) for trace in traces)
     assert exact.keys() == bounded.keys()
     columns = [MEASURES.index(name) for name in BOUNDED]
     for name in exact:
@@ -62,6 +68,21 @@ def test_every_setting_of_every_rule_lies_within_its_bounds_at_every_position(wh
         acceptance = columns.index(MEASURES.index("acceptance"))
         open_by = upper[..., acceptance] - lower[..., acceptance]
         assert np.any(open_by > 1e-3)  # something is left open
+
+
+def test_every_setting_of_every_rule_lies_within_its_bounds_at_every_position(whole, lists):
+    assert_bounded(whole, lists, ALL)
+
+
+@pytest.mark.model
+def test_rows_of_a_real_pair_lie_within_the_bounds_of_their_100_likeliest_tokens(tmp_path):
+    pair = load_pair("smollm2-skip3")
+    prompts = [Prompt("Rivers shape the land in two ways.", "a"), Prompt("def add(a, b):", "b")]
+    facts = {"contexts": "verifier", "settings": PLAIN, "seed": 0, "positions": 6}
+    writer = TraceWriter(tmp_path / "whole", trace_header(pair, "", len(prompts), **facts))
+    recorded(pair, prompts, writer, settings=PLAIN)
+    few = tuple(setting for rule in RULES for setting in settings([rule], None)[::5])
+    assert_bounded(tmp_path / "whole", listed_trace(tmp_path / "whole", tmp_path / "l", 100), few)
 
 
 def test_measure_tells_bounds_at_the_open_setting_and_the_law_at_the_closed_one(

@@ -62,14 +62,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _sums(texts: Sequence[DecodedText]) -> dict[str, float]:
-    """The sums over the texts of a prompt; the last three over places where a draft was tested."""
-    seen = Observation.join([text.observed for text in texts])
+    """The sums over the texts of a prompt; the last three over places where a draft was tested.
+
+    The first token of a text is left out of those: vLLM draws it without a draft.
+    """
+    seen = Observation.join(
+        [Observation(*(values[1:] for values in vars(text.observed).values())) for text in texts]
+    )
     tested = np.isfinite(seen.strict)
     return {
         "rounds": sum(len(text.drafted) for text in texts),
         "drafted": sum(sum(text.drafted) for text in texts),
         "accepted": sum(sum(text.accepted) for text in texts),
-        "tokens": len(tested),
+        "tokens": sum(len(text.tokens) for text in texts),
         "visited": int(tested.sum()),
         "kl": float(seen.divergence.sum()),
         "acceptance": float(seen.acceptance[tested].sum()),

@@ -106,6 +106,18 @@ def test_rules_of_ones_own_are_imported(tmp_path, monkeypatch):
         RULES.pop("half_in_vllm", None)
 
 
+def test_a_rule_that_emits_no_distribution_is_refused(monkeypatch):
+    class Wrong(type(make_rule("sps"))):
+        name = "wrong_in_vllm"
+
+        def target(self, pair):
+            return 0.5 * pair.q
+
+    monkeypatch.setitem(RULES, "wrong_in_vllm", Wrong)
+    with pytest.raises(ValueError, match="the sum of the output must be 1, got 0.5"):
+        read_rule("wrong_in_vllm")
+
+
 def test_a_file_that_is_not_there_is_told():
     options = {"rule": "sps", "import": "no/such/half.py"}
     with pytest.raises(ValueError, match=r"--import no/such/half\.py: No such file"):

@@ -114,7 +114,7 @@ def test_a_rule_that_emits_no_distribution_is_refused(monkeypatch):
             return 0.5 * pair.q
 
     monkeypatch.setitem(RULES, "wrong_in_vllm", Wrong)
-    with pytest.raises(ValueError, match="the sum of the output must be 1, got 0.5"):
+    with pytest.raises(ValueError, match=r"the sum of the output must be 1, got 0\.5"):
         read_rule("wrong_in_vllm")
 
 

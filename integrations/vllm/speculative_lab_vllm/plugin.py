@@ -28,6 +28,7 @@ TESTED = ("0.32.0",)
 """The versions of vLLM in which the replaced function was audited."""
 
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+_LOGGER = "vllm.speculative_lab"  # vLLM shows what loggers below its own name are told
 
 
 def register() -> None:
@@ -44,7 +45,7 @@ def register() -> None:
         told = f"speculative-lab-vllm was tested with vLLM {', '.join(TESTED)}, this is {version}"
         if chosen is not None:
             raise ValueError(f"{told}: no rule runs")
-        init_logger(__name__).warning("%s: it does nothing", told)
+        init_logger(_LOGGER).warning("%s: it does nothing", told)
         return
     _take_first_runner()
     _take_sampler()
@@ -100,7 +101,7 @@ def install(chosen: Choice) -> Accounts:
     from vllm.platforms import current_platform
     from vllm.v1.sample import rejection_sampler
 
-    logger, first = init_logger(__name__), _first_rank()
+    logger, first = init_logger(_LOGGER), _first_rank()
 
     def tell(line: str, document: str) -> None:
         if not first:

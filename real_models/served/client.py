@@ -63,7 +63,13 @@ class Server:
 
     def model(self) -> str:
         """The first model that the server says it serves; UserError where it does not."""
-        content = asyncio.run(self._alone("GET", f"{self.url}/models"))
+        try:
+            content = asyncio.run(self._alone("GET", f"{self.url}/models"))
+        except UserError as error:
+            if "status 404" not in str(error):
+                raise
+            hint = f"name what it serves with --{self.role}-model"
+            raise UserError(f"{error} (asked for /models; {hint})") from None
         try:
             return str(parse_json(content, self._name)["data"][0]["id"])
         except (LookupError, TypeError):

@@ -22,6 +22,9 @@ __all__ = ["TOKENS_FILE", "write_served"]
 TOKENS_FILE = "tokens.json"
 """The texts of tokens in the order of their ids, where the servers told no ids."""
 
+_MANY = 8  # positions
+_NOTHING = 1e-6  # of a sum of single precision
+
 
 def write_served(
     folder: Path,
@@ -40,13 +43,15 @@ def write_served(
                  verifier wrote.
 
     Raises UserError naming text, position and value for an id outside the vocabulary, a row whose
-    probabilities exceed 1 or leave more than the other tokens can hold, and for a folder that
-    holds another trace.
+    probabilities exceed 1 or leave more than the other tokens can hold, for lists that leave
+    nothing anywhere, as behind a filter, and for a folder that holds another trace.
     """
     ids = _ids(texts, vocabulary)
     told = list(_rows(texts, ids, vocabulary))
     digests = [_digest([both[model] for both in told]) for model in range(2)]
     whole = all(int(rows.known.min()) == vocabulary for both in told for rows in both)
+    if not whole:
+        _refuse_filtered(told)
     names = {role: models.get(role) or role for role in ("draft", "verifier")}
     header = TraceHeader(
         pair=f"{names['draft']} for {names['verifier']}",
@@ -74,6 +79,22 @@ def write_served(
             domain = domains[chunk] if domains else "all"
             _append(writer, chunk, text, domain, _context(text, ids), both)
     return open_trace(folder, verify=False)
+
+
+def _refuse_filtered(told: Sequence[tuple[Listed, Listed]]) -> None:
+    """Raise UserError where a model's lists are all of its mass at each of many positions.
+
+    No model is so sure everywhere: what was told are probabilities behind a filter, renormalised,
+    and laws at other settings would be wrong without a sign of it.
+    """
+    for model, role in enumerate(("draft", "verifier")):
+        missing = np.concatenate([np.abs(1.0 - both[model].mass) for both in told])
+        if missing.size >= _MANY and missing.max() <= _NOTHING:
+            raise UserError(
+                f"the {role}'s lists sum to 1 within {missing.max():.1g} at all {missing.size} "
+                "positions: these are probabilities behind a filter; ask for log-probabilities "
+                "before any (vLLM: --logprobs-mode raw_logprobs), or bring such rows as arrays"
+            )
 
 
 def _append(

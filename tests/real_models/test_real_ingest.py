@@ -88,6 +88,24 @@ def test_saved_answers_become_a_trace(saved, texts, tmp_path, capsys):
     assert "exact with top-k 5 or less, as in --settings 'T=1 top-k 5'" in out
 
 
+def test_lists_that_were_filtered_first_are_refused(tmp_path, capsys):
+    """Renormalised lists leave nothing to the other tokens, which no model does everywhere."""
+    for role in ("draft", "verifier"):
+        answers = [prompt_logprobs(role[0], ids, TOP) for ids in TEXTS.values()]
+        for answer in answers if role == "verifier" else []:
+            for row in answer["choices"][0]["prompt_logprobs"][1:]:
+                mass = sum(np.exp(entry["logprob"]) for entry in row.values())
+                for entry in row.values():
+                    entry["logprob"] -= float(np.log(mass))
+        (tmp_path / f"{role}.json").write_text(json.dumps(answers))
+    files = ["--draft", tmp_path / "draft.json", "--verifier", tmp_path / "verifier.json"]
+    asked = ["responses", *files, "--vocabulary", V, "--out", tmp_path / "t"]
+    line = mistake(capsys, *asked)
+    assert line.startswith("the verifier's lists sum to 1 within ")
+    assert "at all 9 positions: these are probabilities behind a filter" in line
+    assert not (tmp_path / "t/header.json").exists()
+
+
 def test_two_servers_become_the_same_trace(saved, texts, tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "*")
     more = ["--vocabulary", V, "--texts", texts]

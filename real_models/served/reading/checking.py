@@ -32,10 +32,12 @@ def refuse_repeated(entries: Any, position: int) -> None:
 
 
 def token_id(value: Any, position: int) -> int:
-    """A token id that is written as a number, or as the text of one."""
+    """A token id that is written as a number, or as the text of one: "34", not "034"."""
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 9:
         raise Fault(f"{shorten(repr(value))} is no token id", position)
+    if text != str(int(text)):
+        raise Fault(f"{value!r} is no token id: {int(text)} is meant, or nothing", position)
     return int(text)
 
 

@@ -222,6 +222,8 @@ OWN = str(IDS[2])
         (prompt_logprobs, (*PROMPT, 2, OWN, "logprob"), float("nan"), "is nan", 2),
         (prompt_logprobs, (*PROMPT, 2), {}, "no token is listed", 2),
         (prompt_logprobs, (*PROMPT, 2), [1], "prompt_logprobs is [1], not a JSON object", 2),
+        (prompt_logprobs, (*PROMPT, 2, "034"), {"logprob": -1},
+         "'034' is no token id: 34 is meant, or nothing", 2),
         (prompt_logprobs, (*PROMPT, 2, "no id"), {"logprob": -1}, "'no id' is no token id", 2),
         (prompt_logprobs, (*PROMPT, 2, "77"), {"logprob": -9}, "the token 77 has no rank", 2),
         (prompt_logprobs, ("choices", 0, "prompt_token_ids", 2), 77, "own token 77 is not", 2),

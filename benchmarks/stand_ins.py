@@ -14,6 +14,7 @@ from pathlib import Path
 from sim import audit
 from sim.commandline import Parser, execute
 from sim.jobs.files import write_whole
+from theory.terminal.documents import put_between
 
 __all__ = ["main", "stand_in_table"]
 
@@ -39,8 +40,7 @@ def _work(options: argparse.Namespace) -> int:
     table = stand_in_table()
     print(table)
     if page:
-        before, start, rest = page.partition("<!-- stand-ins -->\n")
-        made = "".join((before, start, table, *rest.partition("\n<!-- end of stand-ins -->")[1:]))
+        made = put_between(page, "stand-ins", table)
         write_whole(options.document, lambda file: file.write(made.encode()))
     return 0
 

@@ -21,6 +21,7 @@ from sim.figures import (
 )
 from sim.figures.decoding import rule_names
 from sim.tables.calibration import MISSED
+from theory.terminal.documents import put_between
 
 __all__ = [
     "equal_table",
@@ -235,11 +236,8 @@ def _markdown(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 
 def _replace(path: Path, name: str, table: str) -> None:
-    before, start, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
-    end = f"\n<!-- end of {name} -->"
-    if not start or end not in rest:
-        raise ValueError(f"{path} has no place for the table {name!r}")
-    path.write_text(before + start + table + end + rest.partition(end)[2], encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    path.write_text(put_between(text, name, table), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from integrations.audits.pair import NATIVE, RULES, TEMPERATURES, label
 from integrations.audits.records import parser
+from theory.terminal.documents import has_marks, put_between
 
 __all__ = ["difference", "main", "tables"]
 
@@ -46,10 +47,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def _put(text: str, name: str, table: str) -> str:
-    start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-    before, _, rest = text.partition(start)
-    _, found, after = f"\n{rest}".partition(end)
-    return f"{before}{start}{table}{end}{after}" if found else text
+    return put_between(text, name, table) if has_marks(text, name) else text
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 import theory
 from theory.ledger.verdicts import Claim, Outcome, load_claims
+from theory.terminal.documents import has_marks, put_between
 from theory.terminal.interruption import imports_end
 from theory.terminal.printing import printing
 
@@ -130,12 +131,8 @@ def update_document(document: Path, records: Sequence[dict[str, Any]]) -> None:
     """
     text = document.read_text(encoding="utf-8")
     for name, render in (("ledger", ledger_table), ("ledger in full", ledger_page)):
-        before, opening, rest = text.partition(f"<!-- {name} -->\n")
-        _, closing, after = rest.partition(f"<!-- end of {name} -->")
-        if opening and closing:
-            document.write_text(
-                f"{before}{opening}{render(records)}\n{closing}{after}", encoding="utf-8"
-            )
+        if has_marks(text, name):
+            document.write_text(put_between(text, name, render(records)), encoding="utf-8")
             return
     raise ValueError(f"{document} lacks the markers <!-- ledger --> … <!-- end of ledger -->")
 

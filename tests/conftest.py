@@ -48,3 +48,23 @@ def _has_cuda():
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Forget at the end what `--import` brings: rules, modules, and that they were imported."""
+    from sim import extensions
+    from theory import RULES
+
+    known, modules = set(RULES), set(sys.modules)
+    kept = [(here, dict(here)) for here in (extensions._LOADED, extensions._FILES)]
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in set(RULES) - known:
+        del RULES[name]
+    for name in set(sys.modules) - modules:
+        if name.startswith(("half", "helper", "warm")):
+            del sys.modules[name]
+    for here, before in kept:
+        here.clear()
+        here.update(before)

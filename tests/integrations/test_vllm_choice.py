@@ -1,6 +1,5 @@
 """Which rule an engine runs: what is read from environment and configuration, and refused."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,15 +94,12 @@ def test_mistakes_are_told_in_one_line(additional, names, told):
     assert "\n" not in str(caught.value)
 
 
-def test_rules_of_ones_own_are_imported(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("forgotten")
+def test_rules_of_ones_own_are_imported(tmp_path):
     file = tmp_path / "half_in_vllm.py"
     file.write_text(HALF, encoding="utf-8")
-    monkeypatch.setattr(sys, "path", list(sys.path))
     options = {"rule": "half_in_vllm:share=0.25", "import": f"{file}"}
-    try:
-        assert choose({"speculative_lab": options}, {}).rule.parameters == {"share": 0.25}
-    finally:
-        RULES.pop("half_in_vllm", None)
+    assert choose({"speculative_lab": options}, {}).rule.parameters == {"share": 0.25}
 
 
 def test_a_rule_that_emits_no_distribution_is_refused(monkeypatch):

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from real_models import decode
-from sim import extensions
-from theory import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/own-rule.md").read_text(encoding="utf-8")
@@ -87,21 +85,6 @@ def test_the_commands_on_synthetic_pairs_print_what_stands_beside_them(words, pr
     assert done.returncode == 0, done.stderr
     assert printed
     assert set(printed) <= set(done.stdout.splitlines())
-
-
-@pytest.fixture
-def forgotten(monkeypatch):
-    """Forget at the end what is imported here."""
-    known, loaded, files = set(RULES), dict(extensions._LOADED), dict(extensions._FILES)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    for name in set(RULES) - known:
-        del RULES[name]
-    for name in [name for name in sys.modules if re.match(r"(half|warm)_", name)]:
-        del sys.modules[name]
-    for here, before in ((extensions._LOADED, loaded), (extensions._FILES, files)):
-        here.clear()
-        here.update(before)
 
 
 def test_the_commands_on_models_run_in_their_order(

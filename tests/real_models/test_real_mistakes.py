@@ -25,7 +25,11 @@ def tiny(tiny_folder, tiny_prompts):
 def mistake(capsys, main, arguments):
     """The error of a command that ends with status 2: the last line, behind those of progress."""
     capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
+    try:
+        status = main([str(argument) for argument in arguments])
+    except SystemExit as end:  # an argument that cannot be parsed
+        status = end.code
+    assert status == 2
     *others, line = capsys.readouterr().err.strip().splitlines()
     assert all(" error: " not in other and "Traceback" not in other for other in others)
     assert " error: " in line

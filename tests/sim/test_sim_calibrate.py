@@ -236,7 +236,7 @@ def test_the_best_rule_has_the_whole_share_on_one_row():
         ("kl=-1", "--target: target kl_output_verifier must lie in"),
         ("js=nan", "--target: target js must lie in"),
         ("acceptance=1.5", "--target: target acceptance must lie in"),
-        ("kl=much", "--target: could not convert"),
+        ("kl=much", "--target: 'kl=much': expected a number, got 'much'"),
     ],
 )
 def test_a_bad_target_is_refused_by_name(text, message, capsys):

@@ -36,12 +36,9 @@ class Half(TargetRule):
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
+def write(tmp_path, monkeypatch, forgotten):
     """Write files of rules under a folder that is the working one; all is forgotten at the end."""
-    known, loaded, files = set(RULES), dict(extensions._LOADED), dict(extensions._FILES)
-    modules = set(sys.modules)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def build(name="half.py", text=HALF, rule="half"):
         path = tmp_path / name
@@ -49,15 +46,7 @@ def write(tmp_path, monkeypatch):
         path.write_text(text.replace("NAME", rule), encoding="utf-8")
         return path
 
-    yield build
-    for name in set(RULES) - known:
-        del RULES[name]
-    for name in set(sys.modules) - modules:
-        if name.startswith(("half", "helper")):
-            del sys.modules[name]
-    for here, before in ((extensions._LOADED, loaded), (extensions._FILES, files)):
-        here.clear()
-        here.update(before)
+    return build
 
 
 def run(*arguments, cwd, **options):

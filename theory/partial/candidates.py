@@ -63,37 +63,50 @@ def _received(
     rows: PartialRows, rejected: Any, scale: Any, most: Any, rule: Any
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Bounds of Σ_n w_n(c_n q − p)₊ on A, [R, J, L], and of Σ_n w_n c_n, [R, J]."""
-    p_out, q_out = rows.p_outside, rows.q_outside
-    first, last = pieces_of(np.maximum(q_out - p_out, 0.0), q_out)
-    inside = _residual(rows, scale)
-    distance = np.maximum(rows.core_q - rows.core_p, 0.0)
-    low, high, least, largest = [], [], [], []
-    far = _least_scale(rows, rule)
-    for phi, phi_up in zip(first.T, last.T):
-        bottom = inside + np.maximum(phi[:, None] - (1.0 - scale) * q_out[:, None], 0.0)
-        top = inside + scale * phi_up[:, None]
-        weights = (
-            np.where(rejected > 0, rejected / top, 0.0),
-            np.where(rejected > 0, rejected / np.maximum(bottom, rejected), 0.0),
-        )
-        # Donors outside A: at most P − Q + φ is rejected there, at scales of ``far`` or more.
-        donors = np.maximum(p_out - most, 0.0), np.minimum(p_out, p_out - q_out + phi_up)
-        total = distance.sum(axis=-1)
-        near = np.maximum(far[:, None] * rows.core_q - rows.core_p, 0.0)
-        nearest = near.sum(axis=-1) + np.maximum(phi - (1.0 - far) * q_out, 0.0)
-        share = [
-            donors[0] / np.where(total + phi_up > 0, total + phi_up, 1.0),
-            np.where(donors[1] > 0, donors[1] / nearest, 0.0),
-        ]
-        low.append(_spread(rows, weights[0], scale) + share[0][:, None] * near)
-        bound = np.where(distance > 0, share[1][:, None] * distance, 0.0)
-        high.append(_spread(rows, weights[1], scale) + np.minimum(bound, donors[1][:, None]))
-        least.append(np.sum(weights[0] * scale, axis=-1))
-        largest.append(np.sum(weights[1] * scale, axis=-1) + share[1])
-    return (np.stack(low, axis=1), np.stack(high, axis=1)), (
-        np.stack(least, axis=1),
-        np.stack(largest, axis=1),
+    first, last = pieces_of(np.maximum(rows.q_outside - rows.p_outside, 0.0), rows.q_outside)
+    inside, far = _residual(rows, scale), _least_scale(rows, rule)
+    pieces: list[tuple[Any, ...]] = []
+    for phi in zip(first.T, last.T):
+        weights = _weights(rows, rejected, scale, inside, phi)
+        share, given = _from_outside(rows, most, far, phi)
+        low, high = (_spread(rows, weight, scale) + part for weight, part in zip(weights, given))
+        least, largest = (np.sum(weight * scale, axis=-1) for weight in weights)
+        pieces.append((low, high, least, largest + share))
+    low, high, least, largest = (np.stack(part, axis=1) for part in zip(*pieces))
+    return (low, high), (least, largest)
+
+
+def _weights(
+    rows: PartialRows, rejected: Any, scale: Any, inside: Any, phi: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """Bounds of w_n = (p_n − γ_n)₊/F(c_n) at every n of A, [R, L]; each is at most 1."""
+    lost = (1.0 - scale) * rows.q_outside[:, None]
+    bottom = inside + np.maximum(phi[0][:, None] - lost, 0.0)
+    top = inside + scale * phi[1][:, None]
+    donates = rejected > 0
+    return (
+        np.where(donates, rejected / top, 0.0),
+        np.where(donates, rejected / np.maximum(bottom, rejected), 0.0),
     )
+
+
+def _from_outside(
+    rows: PartialRows, most: Any, far: Any, phi: tuple[Any, Any]
+) -> tuple[Any, tuple[Any, Any]]:
+    """What donors outside A give: an upper bound of their Σ w [R], bounds of their part [R, L].
+
+    At most P − Q + φ is rejected there, at scales between ``far`` and 1.
+    """
+    p_out, q_out = rows.p_outside, rows.q_outside
+    donors = np.maximum(p_out - most, 0.0), np.minimum(p_out, p_out - q_out + phi[1])
+    distance = np.maximum(rows.core_q - rows.core_p, 0.0)
+    near = np.maximum(far[:, None] * rows.core_q - rows.core_p, 0.0)
+    widest = distance.sum(axis=-1) + phi[1]
+    nearest = near.sum(axis=-1) + np.maximum(phi[0] - (1.0 - far) * q_out, 0.0)
+    least = donors[0] / np.where(widest > 0, widest, 1.0)
+    share = np.where(donors[1] > 0, donors[1] / nearest, 0.0)
+    bound = np.where(distance > 0, share[:, None] * distance, 0.0)
+    return share, (least[:, None] * near, np.minimum(bound, donors[1][:, None]))
 
 
 def _least_scale(rows: PartialRows, rule: Any) -> Any:

@@ -15,7 +15,7 @@ from theory.arrays import quiet
 from theory.partial.envelope import Between, Envelope
 from theory.partial.kept import pieces_of
 from theory.partial.rows import PartialRows
-from theory.rules.accept_set import TopK, TopNDelta, Typical
+from theory.rules.accept_set import TopK, Typical
 
 TIE = 1e-12  # closer to a threshold than this, a token may be on either side
 
@@ -30,7 +30,7 @@ class Members(NamedTuple):
 
 def entropy(rows: PartialRows) -> Between:
     """Bounds of H(q): the rest is spread evenly, or fills as few tokens as its cap allows."""
-    q, rest = np.where(rows.q_known, rows.q, 0.0), rows.q_rest
+    q, rest = rows.q, rows.q_rest
     listed = -np.sum(q * np.log(np.where(q > 0, q, 1.0)), axis=-1)
     places = rows.unlisted + np.count_nonzero(~rows.q_known, axis=-1)
     if np.any((rest > 0) & (rest > places * rows.q_cap * (1 + 1e-9))):
@@ -65,7 +65,7 @@ def typical_members(rows: PartialRows, rule: Typical) -> Members:
 
 def ranked_members(rows: PartialRows, count: int, least: Any = 0.0) -> Members:
     """The ``count`` largest of q, ties included, of at least ``least`` [R, 1]."""
-    q = np.where(rows.q_known, rows.q, 0.0)
+    q = rows.q
     top = q >= np.maximum(rows.q_cap[:, None], 5e-324)
     ordered = -np.sort(-np.where(top, q, 0.0), axis=-1)
     rank = ordered[:, min(count, q.shape[-1]) - 1][:, None]
@@ -93,7 +93,7 @@ def accept_set(rows: PartialRows, rule: Any) -> Envelope:
     """The envelope of p·1[S] + p(Sᶜ)·recovery."""
     found = members(rows, rule)
     p, known = rows.core_p, rows.known
-    drafted = np.where(rows.p_known, rows.p, 0.0)
+    drafted = rows.p
     hidden = found.unlisted | np.any(found.may & ~rows.p_known, axis=-1)
     accepted = Between(
         np.sum(np.where(found.sure, drafted, 0.0), axis=-1),
@@ -113,7 +113,7 @@ def accept_set(rows: PartialRows, rule: Any) -> Envelope:
 
 def _recovery(rows: PartialRows, rule: Any, found: Members) -> tuple[Any, Any]:
     """Bounds of the recovery at the listed tokens, [R, L]."""
-    q = np.where(rows.q_known, rows.q, 0.0)
+    q = rows.q
     if isinstance(rule, TopK):
         weights = _weights(rows, rule, found, q)
         others = rows.q_rest if rule.recover_by == "verifier" else math.inf
@@ -138,8 +138,7 @@ def _weights(rows: PartialRows, rule: TopK, found: Members, q: Any) -> tuple[Any
     if rule.recover_by == "verifier":
         return np.where(found.sure, q, 0.0), np.where(found.may, q, 0.0)
     most = np.where(rows.p_known, rows.p, rows.p_cap[:, None])
-    least = np.where(rows.p_known, rows.p, 0.0)
-    return np.where(found.sure, 1.0 - most, 0.0), np.where(found.may, 1.0 - least, 0.0)
+    return np.where(found.sure, 1.0 - most, 0.0), np.where(found.may, 1.0 - rows.p, 0.0)
 
 
 def _ratios(
@@ -156,6 +155,3 @@ def _ratios(
     follows = isinstance(rule, Typical) and rule.recover_by == "verifier"
     high = np.where(open_ended[:, None], math.inf, np.maximum(high, last if follows else 0.0))
     return (first if follows else np.zeros_like(first)), high
-
-
-ACCEPT_SETS = (Typical, TopK, TopNDelta)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from theory.divergences.kinds import resolve_divergence
-from theory.partial.accepted import ACCEPT_SETS, accept_set
+from theory.partial.accepted import accept_set
 from theory.partial.candidates import candidate, target_only
 from theory.partial.envelope import Between, Envelope
 from theory.partial.kept import kept_and_residual, strict
@@ -25,7 +25,7 @@ from theory.partial.truncated import synthetic, truncated
 from theory.rules import candidate as candidates
 from theory.rules import cascades, fixed_rate, thresholds
 from theory.rules import target as targets
-from theory.rules.base import Rule
+from theory.rules.base import AcceptSetRule, Rule
 from theory.rules.truncated import TruncatedRule
 
 TIE = 1e-12  # a comparison closer than this may fall either way, in another order of summation
@@ -60,19 +60,23 @@ def partial_law(rule: Rule, rows: PartialRows) -> Envelope:
     """
     if not isinstance(rule, Rule):
         raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
-    return envelope(rule, rows)
+    # A class derived from one of these may do anything else, whatever its base does.
+    ours = type(rule).__module__.startswith("theory.rules.")
+    return envelope(rule, rows) if ours else anything(rows)
+
+
+def anything(rows: PartialRows) -> Envelope:
+    """The envelope of a rule that nothing is known of: acceptance in [0, 1], any law."""
+    nothing = np.zeros((len(rows.p), 1, rows.p.shape[-1]))
+    free = np.zeros(nothing.shape[:2]), np.full(nothing.shape[:2], math.inf)
+    acceptance = Between(np.zeros(len(rows.p)), np.ones(len(rows.p)))
+    return Envelope(rows, acceptance, nothing, nothing + 1.0, free)
 
 
 @singledispatch
 def envelope(rule: Rule, rows: PartialRows) -> Envelope:
-    """What is known of a rule's law on every completion of the rows.
-
-    A rule that nothing is known of could do anything: acceptance in [0, 1], any law.
-    """
-    nothing = np.zeros((len(rows.p), 1, rows.p.shape[-1]))
-    free = np.zeros(nothing.shape[:2]), np.full(nothing.shape[:2], math.inf)
-    anything = Between(np.zeros(len(rows.p)), np.ones(len(rows.p)))
-    return Envelope(rows, anything, nothing, nothing + 1.0, free)
+    """What is known of the law of one of theory's rules on every completion of the rows."""
+    return anything(rows)
 
 
 @envelope.register
@@ -95,8 +99,7 @@ def _(rule: targets.Lenience, rows: PartialRows) -> Envelope:
 def _(rule: targets.Ears, rows: PartialRows) -> Envelope:
     if rule.tau == 0:
         return strict(rows)
-    largest = rows.q_max
-    slack = rule.tau * (1.0 - largest)
+    slack = rule.tau * (1.0 - rows.q_max)
 
     def kept(p: Any, q: Any) -> Any:
         return np.minimum(p, q + p * (slack[:, None] if np.ndim(p) == 2 else slack))
@@ -209,14 +212,12 @@ def _by_token(rows: PartialRows, least: Any, values: Any, known: Any, cap: Any) 
 
 @envelope.register
 def _(rule: candidates.CandidateRule, rows: PartialRows) -> Envelope:
-    if _is_ours(rule) and rule.parameters["delta"] == 0:
-        return strict(rows)
-    return candidate(rows, rule) if _is_ours(rule) else envelope.dispatch(Rule)(rule, rows)
+    return strict(rows) if rule.parameters["delta"] == 0 else candidate(rows, rule)
 
 
 @envelope.register
 def _(rule: candidates.TargetOnlyRule, rows: PartialRows) -> Envelope:
-    return target_only(rows, rule) if _is_ours(rule) else envelope.dispatch(Rule)(rule, rows)
+    return target_only(rows, rule)
 
 
 @envelope.register
@@ -229,10 +230,6 @@ def _(rule: fixed_rate.Synthetic, rows: PartialRows) -> Envelope:
     return synthetic(rows, rule)
 
 
-for _kind in ACCEPT_SETS:
-    envelope.register(_kind, lambda rule, rows: accept_set(rows, rule))
-
-
-def _is_ours(rule: Rule) -> bool:
-    """Another's γ need not rise with q, on which the bounds rest."""
-    return type(rule) in candidates.CANDIDATE_RULES
+@envelope.register
+def _(rule: AcceptSetRule, rows: PartialRows) -> Envelope:
+    return accept_set(rows, rule)

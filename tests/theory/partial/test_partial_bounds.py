@@ -220,6 +220,20 @@ def test_a_rule_that_nothing_is_known_of_could_do_anything(examples):
     assert np.all(np.isinf(found.upper))
 
 
+class Derived(type(make_rule("sps"))):
+    name = "derived"
+
+    def target(self, pair):
+        return pair.p
+
+
+def test_a_rule_derived_from_a_known_one_has_no_bounds_of_it(examples):
+    rows, wholes = examples[0]
+    bounds = bounded(Derived(), rows)
+    for name, value in measured(Derived(), *wholes[0]).items():
+        assert not np.any(misses(bounds[name], value)), name
+
+
 def test_what_is_no_rule_is_refused(examples):
     with pytest.raises(ValueError, match="rule must come from make_rule"):
         partial_law("sps", examples[0][0])

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from real_models.laws.distributions import SamplingSettings
-from real_models.measuring.parts import Part
+from real_models.measuring.parts import Part, positions_of
 from real_models.measuring.stored import frontier_to_frame
 from real_models.measuring.tables import Results
 from real_models.traces.listing import Listed
@@ -54,7 +54,7 @@ def bound_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     MEASURES with one row per position and setting, of which those in BOUNDED mean something;
     "frontier lower" and "frontier upper", those of the split and of the merged rows.
     """
-    entry, pieces = part.chunk.entry, []
+    pieces = []
     corpora = {name: CorpusFrontier("kl") for name in SIDES}
     for rows in _batches(part):
         # [S, 2, measures, R] → [2, R, S, measures]
@@ -65,13 +65,7 @@ def bound_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     frames = {f"frontier {name}": frontier_to_frame(corpus) for name, corpus in corpora.items()}
     for name, values in zip(SIDES, np.concatenate(pieces, axis=1)):
         frames[name] = pd.DataFrame(values.reshape(-1, len(MEASURES)), columns=list(MEASURES))
-    labels = {
-        "sampling": part.sampling.label,
-        "prompt": entry.prompt_id,
-        "domain": entry.domain,
-        "position": np.arange(entry.positions),
-    }
-    return {"positions": pd.DataFrame(labels), **frames}
+    return {"positions": positions_of(part), **frames}
 
 
 def _batches(part: Part) -> Iterator[PartialRows]:

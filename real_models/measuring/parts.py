@@ -26,6 +26,7 @@ __all__ = [
     "chunks_digest",
     "make_parts",
     "measure_part",
+    "positions_of",
     "prepared_pairs",
     "trace_digest",
 ]
@@ -103,7 +104,6 @@ def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     row each), "measured" (MEASURES: one row per position and setting, settings in their order) and
     "frontier" (as in `frontier_to_frame`).
     """
-    entry = part.chunk.entry
     tradeoff = Tradeoff(settings, "", part.sampling.label, part.chunk.header.vocabulary)
     corpus, pieces = CorpusFrontier("kl"), []
     for pair in prepared_pairs(part):
@@ -112,17 +112,23 @@ def measure_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
         pieces.append(np.stack([measured[name] for name in MEASURES]).transpose(2, 1, 0))
         corpus.add(pair)
     results = np.concatenate(pieces).reshape(-1, len(MEASURES))
+    return {
+        "positions": positions_of(part),
+        "measured": pd.DataFrame(results, columns=list(MEASURES)),
+        "frontier": frontier_to_frame(corpus),
+    }
+
+
+def positions_of(part: Part) -> pd.DataFrame:
+    """Where each result of a part is from: sampling, prompt, domain, position."""
+    entry = part.chunk.entry
     labels = {
         "sampling": part.sampling.label,
         "prompt": entry.prompt_id,
         "domain": entry.domain,
         "position": np.arange(entry.positions),
     }
-    return {
-        "positions": pd.DataFrame(labels),
-        "measured": pd.DataFrame(results, columns=list(MEASURES)),
-        "frontier": frontier_to_frame(corpus),
-    }
+    return pd.DataFrame(labels)
 
 
 def prepared_pairs(part: Part) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from theory.arrays import quiet
+from theory.arrays import quiet, quotient
 from theory.divergences.kinds import Divergence, resolve_divergence
 from theory.partial.envelope import Between, Envelope, Excess
 from theory.partial.kept import pieces_of
@@ -36,7 +36,7 @@ def candidate(rows: PartialRows, rule: CandidateRule) -> Envelope:
     p, q = rows.core_p, rows.core_q
     value, complement = rule.gamma(q)
     kept = np.minimum(p, value)
-    scale = np.where(q < 1, complement / np.where(q < 1, 1.0 - q, 1.0), 0.0)
+    scale = quotient(np, complement, 1.0 - q, 0.0)
     rejected = np.maximum(p - value, 0.0)
     most = _most_kept(rows, rule)
     received, weight = _received(rows, rejected, scale, most, rule)
@@ -112,9 +112,7 @@ def _from_outside(
 def _least_scale(rows: PartialRows, rule: Any) -> Any:
     """c at the largest q that a donor outside A can have: c falls with q (claim 38)."""
     largest = np.minimum(np.maximum(rows.q_cap, rows.p_cap), 1.0)
-    return np.where(
-        largest < 1, rule.gamma(largest).complement / np.where(largest < 1, 1 - largest, 1), 0.0
-    )
+    return quotient(np, rule.gamma(largest).complement, 1.0 - largest, 0.0)
 
 
 def _blocks(rows: PartialRows) -> list[slice]:
@@ -153,7 +151,7 @@ def _excess(
     rows: PartialRows, rule: Any, kept: Any, refused: Any, least: Any, largest: Any
 ) -> Excess:
     """What all outside A can cost: receivers within two ratios, donors by what γ allows."""
-    count = rows.unlisted + np.count_nonzero(~rows.known, axis=-1)
+    count = rows.outside
 
     def most(kind: Divergence) -> Any:
         low, high = np.min(np.minimum(least, 1.0), axis=-1), np.max(np.maximum(largest, 1), axis=-1)
@@ -202,7 +200,7 @@ def target_only(rows: PartialRows, rule: TargetOnlyRule) -> Envelope:
     """The envelope of p_x γ_x + q_x Σ_{n≠x} p_n c_n: outside A only the sum is unknown."""
     p, q = rows.core_p, rows.core_q
     value, complement = rule.gamma(q)
-    share = np.where(q < 1, p * complement / np.where(q < 1, 1.0 - q, 1.0), 0.0)
+    share = quotient(np, p * complement, 1.0 - q, 0.0)
     total = share.sum(axis=-1, keepdims=True)
     alone = np.where(rows.p_known & ~rows.q_known, rows.p, 0.0)
     listed = np.max(np.where(rows.q_known & ~rows.p_known, rows.q, 0.0), axis=-1)
@@ -211,7 +209,7 @@ def target_only(rows: PartialRows, rule: TargetOnlyRule) -> Envelope:
     least, most = np.zeros(len(p)), np.zeros(len(p))
     for cap, mass in zip(caps, masses):
         gamma = rule.gamma(cap)
-        least += mass * np.where(cap < 1, gamma.complement / np.where(cap < 1, 1.0 - cap, 1.0), 0.0)
+        least += mass * quotient(np, gamma.complement, 1.0 - cap, 0.0)
         most += mass * gamma.value
     boxes = [
         (p * value + q * np.maximum(total - share + part[:, None], 0.0))[:, None, :]
@@ -242,7 +240,7 @@ def _slope(rule: TargetOnlyRule) -> float:
 
 def _mixed_excess(rows: PartialRows, rule: Any, kept: Any, low: Any, high: Any) -> Excess:
     """KL of u + sq with u ≤ γ(q): f(x + s) ≤ ½f(2x) + ½f(2s), f(t) = t log t."""
-    count = rows.unlisted + np.count_nonzero(~rows.known, axis=-1)
+    count = rows.outside
 
     def most(kind: Divergence) -> Any:
         if math.isfinite(kind.recession):

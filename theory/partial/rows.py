@@ -22,12 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from theory.arrays import refuse_unfit, to_numpy
+from theory.arrays import SUM_TOLERANCE, refuse_unfit, to_numpy
 from theory.pair import Pair
 
-OVERSHOOT = (
-    1e-4  # by which a listed row may sum to more than 1: a float32 softmax of 150,000 tokens
-)
+OVERSHOOT = SUM_TOLERANCE["float32"]  # by which a listed row may sum to more than 1
 NOTHING = 2e-15  # a rest below it is rounding: the list is the whole row
 
 
@@ -126,14 +124,19 @@ class PartialRows:
         return self.q_rest + np.sum(np.where(self.known, 0.0, self.q), axis=-1)
 
     @cached_property
+    def outside(self) -> Any:
+        """How many tokens of each row lie outside A."""
+        return self.unlisted + np.count_nonzero(~self.known, axis=-1)
+
+    @cached_property
     def p_max(self) -> Any:
         """The largest draft probability of each row: a list holds the likeliest token."""
-        return np.max(np.where(self.p_known, self.p, 0.0), axis=-1)
+        return np.max(self.p, axis=-1)
 
     @cached_property
     def q_max(self) -> Any:
         """The largest verifier probability of each row."""
-        return np.max(np.where(self.q_known, self.q, 0.0), axis=-1)
+        return np.max(self.q, axis=-1)
 
     @cached_property
     def merged(self) -> Pair:

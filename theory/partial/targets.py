@@ -119,7 +119,7 @@ def token_cascade(rows: PartialRows, sure: Any, may: Any, elsewhere: Any) -> Env
     p, q, known = rows.core_p, rows.core_q, rows.known
     only_q = rows.q_known & ~rows.p_known
     unknown = elsewhere | np.any(only_q & may, axis=-1)
-    drafted = rows.p * rows.p_known
+    drafted = rows.p
     trusted = Between(
         np.sum(np.where(sure, drafted, 0.0), axis=-1),
         np.minimum(np.sum(np.where(may, drafted, 0.0), axis=-1) + unknown * rows.p_rest, 1.0),

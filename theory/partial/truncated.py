@@ -26,7 +26,7 @@ from theory.rules.truncated import ROUNDING, TruncatedTopK, TruncatedTypical
 def truncated(rows: PartialRows, rule: Any) -> Envelope:
     """The envelope of q·1[S]/q(S)."""
     found, least = _members(rows, rule)
-    q = np.where(rows.q_known, rows.q, 0.0)
+    q = rows.q
     mode = rows.q_known & (q == rows.q_max[:, None])
     sure, may = found.sure | mode, found.may | mode
     # The mass that is cut, from what is cut, so that a cut of nothing is 0 to the last digit.
@@ -85,7 +85,7 @@ def _members(rows: PartialRows, rule: Any) -> tuple[Members, Any]:
 
 def _nucleus(rows: PartialRows, top_p: float) -> Members:
     """The likeliest tokens before which less than top_p comes; others where all listed are in."""
-    q = np.where(rows.q_known, rows.q, 0.0)
+    q = rows.q
     top = (q >= np.maximum(rows.q_cap[:, None], 5e-324)) & (q > 0)
     ordered = -np.sort(-np.where(top, q, 0.0), axis=-1)
     before = np.cumsum(ordered, axis=-1) - ordered

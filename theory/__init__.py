@@ -11,6 +11,7 @@ from importlib import metadata as _metadata
 
 import theory.terminal.interruption as _interruption  # noqa: F401  # before all that takes time
 from theory.arrays import to_numpy
+from theory.candidates import effective_draft
 from theory.certificates import Certificate, certified_divergence, certifying_budget
 from theory.divergences import DIVERGENCES, Divergence, divergence, several_divergences
 from theory.frontier import CorpusFrontier, frontier_acceptance, frontier_step
@@ -47,6 +48,7 @@ __all__ = [
     "certified_divergence",
     "certifying_budget",
     "divergence",
+    "effective_draft",
     "frontier_acceptance",
     "frontier_step",
     "make_rule",

@@ -56,8 +56,8 @@ def test_imports_point_from_real_models_to_sim_to_theory(name):
 # Each package from top to bottom: a wing imports the wings below it and nothing above. Rooms of one
 # floor do not know each other. The package itself stands for its `__init__`.
 FLOORS = {
-    "theory": "validate | ledger | theory | step | certificates | partial candidates blocks | rules "
-    "| frontier | optimum law | pair | divergences | arrays | terminal",
+    "theory": "validate | ledger | theory | step | certificates | partial candidates blocks "
+    "| rules | frontier | optimum law | pair | divergences | arrays | terminal",
     "sim": "sweep calibrate audit | commandline | report | figures | drawing | tables | rounds "
     "| jobs | pairs | checks extensions",
     "real_models": "record ingest measure calibrate decode distill search_layers "

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from theory.arrays import (
     Array,
-    check_elementwise,
     check_distribution,
+    check_elementwise,
     check_same_place,
     coerce,
     namespace,

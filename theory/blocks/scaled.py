@@ -83,7 +83,8 @@ class _Sums:
 
     @classmethod
     def of(cls, pair: Pair) -> _Sums:
-        return pair.cached("scaled clip", lambda: cls._collect(pair))
+        sums: _Sums = pair.cached("scaled clip", lambda: cls._collect(pair))
+        return sums
 
     @classmethod
     def _collect(cls, pair: Pair) -> _Sums:

@@ -23,6 +23,8 @@ from theory.frontier.bracket import Bracket, descend
 from theory.law import OneStep, as_probability
 from theory.pair import Pair, RatioOrder, running_sums, suffix_sums
 
+BISECTION_STEPS = 45
+
 
 class Clip(NamedTuple):
     """A point of the family at rejected mass m: factors a and b, the divergence and −D′(m)."""
@@ -138,6 +140,24 @@ class ClippedFamily:
         """
         level = level[:, None]
         return descend(self.at, level, self.bracket(level, on_support))[:, 0]
+
+    @quiet()
+    def mass_at(self, slopes: Array) -> Array:
+        """Return, ``[R, J]``, the smallest rejected mass at which −D′(m) is at most each slope.
+
+        These are the points of one multiplier μ = f′(a) − f′(b) for all rows (claim 17).
+        """
+        xp, total = self.xp, self.total
+        low = self.outside if math.isinf(self.kind.recession) else 0.0 * self.outside
+        low = xp.broadcast_to(low[:, None], (total.shape[0], slopes.shape[0]))
+        high = xp.broadcast_to(xp.maximum(total[:, None], low[:, :1]), low.shape)
+        # Where even the first unit of acceptance is worth its price, everything is accepted.
+        high = xp.where(self.at(low).slope <= slopes, low, high)
+        for _ in range(BISECTION_STEPS):
+            middle = 0.5 * (low + high)
+            steep = self.at(middle).slope > slopes
+            low, high = xp.where(steep, middle, low), xp.where(steep, high, middle)
+        return high
 
     @quiet()
     def bracket(self, level: Array, on_support: bool) -> Bracket:

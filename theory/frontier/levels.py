@@ -93,7 +93,6 @@ def frontier_acceptance(
 # Multipliers of the corpus frontier. A factor 1.09 apart, so the tangents at two neighbours lie
 # within 10⁻³ of the gain over strict sampling everywhere between them; 1 is the slope of TV.
 MULTIPLIERS = np.sort(np.append(np.geomspace(1e-6, 1e4, 270), 1.0))
-BISECTION_STEPS = 45
 
 
 class CorpusArrays(NamedTuple):
@@ -141,7 +140,7 @@ class CorpusFrontier:
     def add(self, pair: Pair) -> None:
         """Add the positions of a pair prepared with ``sort=True``."""
         family = ClippedFamily.of(pair, self.kind)
-        mass = _mass_at_slopes(family, MULTIPLIERS)
+        mass = family.mass_at(coerce(family.total, MULTIPLIERS.tolist())[1])
         unreachable = family.outside if math.isinf(self.kind.recession) else 0.0 * family.outside
         ends = pair.xp.stack([1.0 - family.total, 1.0 - unreachable], axis=-1)
         accepted, ends = (as_probability(pair.xp, values) for values in (1.0 - mass, ends))
@@ -222,23 +221,6 @@ class CorpusFrontier:
     def _means(self) -> tuple[Any, Any]:
         accepted, spent, _ = self.arrays()
         return accepted.mean(axis=0), spent.mean(axis=0)
-
-
-def _mass_at_slopes(family: ClippedFamily, slopes: Any) -> Array:
-    """Return, ``[R, J]``, the smallest rejected mass at which −D′(m) is at most each slope."""
-    total = family.total
-    _, slopes = coerce(total, slopes.tolist())
-    xp = family.xp
-    low = family.outside if math.isinf(family.kind.recession) else 0.0 * family.outside
-    low = xp.broadcast_to(low[:, None], (total.shape[0], slopes.shape[0]))
-    high = xp.broadcast_to(xp.maximum(total[:, None], low[:, :1]), low.shape)
-    # Where even the first unit of acceptance is worth its price, everything is accepted.
-    high = xp.where(family.at(low).slope <= slopes, low, high)
-    for _ in range(BISECTION_STEPS):
-        middle = 0.5 * (low + high)
-        steep = family.at(middle).slope > slopes
-        low, high = xp.where(steep, middle, low), xp.where(steep, high, middle)
-    return high
 
 
 def _hermite(level: float, spent: Any, accepted: Any, slopes: Any, start: float) -> float:

@@ -75,7 +75,7 @@ BREAKAGES = [
     (15, "theory.frontier.clipped.ClippedFamily.solve", _rejecting_more),
     (16, "theory.rules.target.kept_and_recovered", _scaled(0.9)),
     (16, "theory.frontier.clipped.ClippedFamily.solve", _rejecting_more),
-    (17, "theory.frontier.levels._mass_at_slopes", _scaled(1.02)),
+    (17, "theory.frontier.clipped.ClippedFamily.mass_at", _scaled(1.02)),
     (18, "theory.rules.candidate.candidate_law", _squared_acceptance),
     (19, "theory.certificates.reach._capped", _smaller_cap),
     (19, "theory.certificates.reach._mentored", _half_the_level),

@@ -13,6 +13,7 @@ the text is random. With K candidates at each place the draft is the effective o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -54,6 +55,13 @@ class Totals(NamedTuple):
     nats: np.ndarray  # Σ_v A(v) KL(h‖q)
 
 
+class Drawn(NamedTuple):
+    """What the effective draft and the verifier give the tokens of a text: u and q, [T] each."""
+
+    u: np.ndarray
+    q: np.ndarray
+
+
 @dataclass(frozen=True)
 class VerifierText:
     """The rows along one text of the verifier, with the effective draft of K candidates."""
@@ -71,20 +79,15 @@ class VerifierText:
         """The entries [T] of rows at the text's tokens."""
         return take_rows(np, rows, self.index[:, None])[:, 0]
 
-    @property
-    def drafted(self) -> np.ndarray:
-        """u at the tokens of the text."""
-        return self.at_text(self.pair.p)
-
-    @property
-    def drawn(self) -> np.ndarray:
-        """q at the tokens of the text."""
-        return self.at_text(self.pair.q)
+    @cached_property
+    def drawn(self) -> Drawn:
+        """u and q at the tokens of the text."""
+        return Drawn(self.at_text(self.pair.p), self.at_text(self.pair.q))
 
     def _clip(self, mass: np.ndarray) -> Kernel:
         """The frontier's clip at each rejected mass [T, values]."""
         above, below = self._family.factors(mass)
-        u, q = self.drafted[:, None], self.drawn[:, None]
+        u, q = (at[:, None] for at in self.drawn)
         h = np.minimum(np.maximum(u, below / UNIT * q), above / UNIT * q)
         return Kernel(np.minimum(u, h), h, self._family.at(mass).spent, 1.0 - mass)
 
@@ -108,13 +111,13 @@ class VerifierText:
             rule = Setting(name, RULES[name].parameter or "", value).build()
             law = rule.law(self.pair)
             nats = several_divergences([KL], law.output, self.pair.q, validate=False)[0]
-            kept = self.drafted * rule.accept_at(self.pair, self.index)
+            kept = self.drawn.u * rule.accept_at(self.pair, self.index)
             found.append(Kernel(kept, self.at_text(law.output), nats, law.acceptance))
         return Kernel(*(np.stack(parts, axis=-1) for parts in zip(*found)))
 
 
 def rounds(
-    text: VerifierText,
+    drawn: Drawn,
     kernel: Kernel,
     drafts: int,
     verification: str,
@@ -126,11 +129,11 @@ def rounds(
     without it every place has the same.
     """
     kept, h, nats = (_windows(part, drafts, places) for part in kernel[:3])
-    drafted, drawn = (sliding_window_view(at, drafts)[:, None] for at in (text.drafted, text.drawn))
+    u, q = (sliding_window_view(at, drafts)[:, None] for at in drawn)
     if verification == "token":
-        going = np.cumprod(kept / drawn, axis=-1)
+        going = np.cumprod(kept / q, axis=-1)
     else:
-        going = alive(*np.broadcast_arrays(drafted, h), over=np.broadcast_to(drawn, h.shape))
+        going = alive(*np.broadcast_arrays(u, h), over=np.broadcast_to(q, h.shape))
     return _totals(going, nats)
 
 
@@ -146,7 +149,7 @@ def scaled_rounds(text: VerifierText, multipliers: np.ndarray, drafts: int) -> T
         whole = np.ones((places, values))
         whole[here] = scale
         clip = scaled_clip(text.pair, whole, np.broadcast_to(multipliers, whole.shape))
-        u, q = (at[here, None] for at in (text.drafted, text.drawn))
+        u, q = (at[here, None] for at in text.drawn)
         h = np.minimum(np.maximum(u / scale, clip.below[here] * q), clip.above[here] * q)
         reach = reach * (u / q)[:, 0]
         before = np.where(reach[:, None] > 0, scale * h / np.where(u > 0, u, 1.0), 1.0)

@@ -16,10 +16,11 @@ one multiplier or a schedule of multipliers for the places of a round, and the r
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ import pandas as pd
 from benchmarks.equal import PAIRS, SETTINGS
 from benchmarks.paths import (
     MULTIPLIERS,
+    Drawn,
     Kernel,
     Totals,
     VerifierText,
@@ -37,7 +39,7 @@ from benchmarks.paths import (
 from benchmarks.recorded import read_facts, read_rows, write_rows
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.parts import trace_digest
-from real_models.traces.reader import Trace, open_trace
+from real_models.traces.reader import Chunk, Trace, open_trace
 from sim.commandline import Parser, execute
 from sim.jobs.manifest import versions
 from sim.jobs.progress import track
@@ -54,6 +56,7 @@ RULE_VALUES = {
     "lenience": tuple(np.geomspace(1.0, 0.03, 16)),
     "cactus": (0.0, *np.geomspace(1e-4, 2.0, 16)),
 }
+SPENDING = ("multiplier", "level", *RULE_VALUES)
 LEVELS = np.append(0.0, np.geomspace(0.002, 1.0, 24))
 _BASES = MULTIPLIERS[1:45]  # of schedules, whose first places have more
 _SCALED = MULTIPLIERS[::3]
@@ -78,14 +81,17 @@ def gain(way: pd.Series, over: pd.Series) -> tuple[float, float]:
 
 def measured(trace: Trace, settings: str) -> Iterator[dict[str, Any]]:
     """The rows of one pair at one sampling setting."""
-    texts = [text for text in _texts(trace, SamplingSettings.parse(settings)) if len(text[0])]
-    for candidates in track(CANDIDATES, f"{trace.header.pair}, {settings}", "count"):
-        prepared = [VerifierText.of(p, q, tokens, candidates) for tokens, p, q in texts]
-        kernels = _kernels(prepared)
+    sampling = SamplingSettings.parse(settings)
+    told = f"{trace.header.pair}, {settings}"
+    for candidates in CANDIDATES:
+        texts = [
+            _Text.of(VerifierText.of(p, q, tokens, candidates))
+            for tokens, p, q in _texts(track(trace.chunks, told, "text"), sampling)
+        ]
         for drafts in DRAFTS:
-            long = [n for n, text in enumerate(prepared) if len(text.index) >= drafts]
-            starts = np.array([len(prepared[n].index) - drafts + 1 for n in long])
-            for way, curves in _ways(prepared, kernels, drafts, long):
+            long = [text for text in texts if len(text.drawn.u) >= drafts]
+            starts = np.array([len(text.drawn.u) - drafts + 1 for text in long])
+            for way, curves in _ways(texts, long, drafts):
                 for target, tokens, without in _at_targets(curves, starts):
                     yield {
                         "draft": trace.header.pair,
@@ -103,47 +109,48 @@ def measured(trace: Trace, settings: str) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _texts(trace: Trace, sampling: SamplingSettings) -> Iterator[tuple[Any, Any, Any]]:
+@dataclass(frozen=True)
+class _Text:
+    """One text without its rows: each way of spending at all its values, and scaled blocks."""
+
+    drawn: Drawn
+    kernels: dict[str, Kernel]
+    scaled: dict[int, Totals]
+
+    @classmethod
+    def of(cls, text: VerifierText) -> Self:
+        kernels = {"multiplier": text.by_multiplier(MULTIPLIERS), "level": text.by_level(LEVELS)}
+        kernels |= {rule: text.by_rule(rule, values) for rule, values in RULE_VALUES.items()}
+        long = (drafts for drafts in DRAFTS if drafts <= len(text.index))
+        return cls(text.drawn, kernels, {m: scaled_rounds(text, _SCALED, m) for m in long})
+
+
+def _texts(chunks: Iterable[Chunk], sampling: SamplingSettings) -> Iterator[tuple[Any, Any, Any]]:
     """Tokens [T] and rows p, q [T, V] of each recorded text."""
-    for chunk in trace.chunks:
+    for chunk in chunks:
         p, q = (
             sampling.probabilities(chunk.logits(model), name=f"{model} logits").numpy()
             for model in ("draft", "verifier")
         )
-        yield np.asarray(chunk.next_tokens), p, q
-
-
-def _kernels(texts: Sequence[VerifierText]) -> dict[str, list[Kernel]]:
-    """Each way of spending at all its values, at every place of every text."""
-    found = {
-        "multiplier": [text.by_multiplier(MULTIPLIERS) for text in texts],
-        "level": [text.by_level(LEVELS) for text in texts],
-    }
-    for rule, values in RULE_VALUES.items():
-        found[rule] = [text.by_rule(rule, values) for text in texts]
-    return found
+        if len(p):
+            yield np.asarray(chunk.next_tokens), p, q
 
 
 def _ways(
-    texts: Sequence[VerifierText],
-    kernels: dict[str, list[Kernel]],
-    drafts: int,
-    long: Sequence[int],
+    texts: Sequence[_Text], long: Sequence[_Text], drafts: int
 ) -> Iterator[tuple[tuple[str, str], Curves]]:
-    """(verification, spending) and the totals of each text, for every way."""
-    shared = kernels["multiplier"]
+    """(verification, spending) and the totals of each text that is long enough, for every way."""
+    shared = [text.kernels["multiplier"] for text in texts]
     means = Kernel(*(np.concatenate(parts) for parts in zip(*shared)))
     strict = np.zeros(drafts, dtype=int)
     places = np.stack([strict, *(schedule(means, base, drafts) for base in _BASES)], axis=-1)
-    for verification, spending in product(("token", "block"), (*kernels, "schedule")):
-        chosen = places if spending == "schedule" else None
-        kept = kernels.get(spending, shared)
+    for verification, spending in product(("token", "block"), (*SPENDING, "schedule")):
+        kernel, chosen = ("multiplier", places) if spending == "schedule" else (spending, None)
         yield (
             (verification, spending),
-            [rounds(texts[n], kept[n], drafts, verification, chosen) for n in long],
+            [rounds(t.drawn, t.kernels[kernel], drafts, verification, chosen) for t in long],
         )
-    scaled = [scaled_rounds(texts[n], _SCALED, drafts) for n in long]
-    yield ("block", "scaled"), scaled
+    yield ("block", "scaled"), [text.scaled[drafts] for text in long]
 
 
 def _at_targets(curves: Curves, starts: np.ndarray) -> Iterator[tuple[float, float, list[float]]]:

@@ -235,25 +235,27 @@ def solve_bracketed(
 ) -> tuple[Array, Array]:
     """Return (γ*, 1 − γ*) for any divergence whose two-point form is smooth, elementwise.
 
-    Newton on log D against log τ (a line for small budgets), safeguarded by bisection in τ. An
-    element is finished when it moves by no more than 2⁻⁵² relative; the others go on without it.
-    One Newton step in the smaller mass ends the search.
+    Newton on log D against log τ (a line for small budgets), safeguarded by bisection in τ, which
+    also takes over where a step is hardly shorter than the one before: Newton can go to and fro
+    between the two ends. An element is finished when it moves by no more than 2⁻⁵² relative; the
+    others go on without it. One Newton step in the smaller mass ends the search.
     """
     tilt = xp.clip(xp.sqrt(budget / (q * rest)), 1e-150, 2.0)
     index = xp.arange(q.shape[0], dtype=xp.int64, device=device_of(q))
-    open_ = (index, tilt, xp.zeros_like(q), xp.full_like(q, LARGEST_TILT), q, rest, budget)
+    ends = xp.zeros_like(q), xp.full_like(q, LARGEST_TILT)
+    open_ = (index, tilt, *ends, xp.full_like(q, math.inf), q, rest, budget)
     for _ in range(BRACKET_STEPS):
-        index, moved, low, high, *point = open_
-        moved, low, high = _bracket_step(xp, kind, moved, low, high, *point)
-        done = xp.abs(moved - open_[1]) <= 2.0**-52 * moved
-        done = done | (high - low <= 2.0**-52 * high)
+        index, moved, low, high, step, *point = open_
+        moved, low, high = _bracket_step(xp, kind, moved, low, high, step, *point)
+        step = xp.abs(moved - open_[1])
+        done = (step <= 2.0**-52 * moved) | (high - low <= 2.0**-52 * high)
         if is_lazy(q):
             return _polish(xp, kind, moved, q, rest, budget)
         tilt = put(xp, tilt, index, moved)
         going = xp.nonzero(~done)[0]
         if going.shape[0] == 0:
             break
-        open_ = tuple(xp.take(v, going) for v in (index, moved, low, high, *point))
+        open_ = tuple(xp.take(v, going) for v in (index, moved, low, high, step, *point))
     return _polish(xp, kind, tilt, q, rest, budget)
 
 
@@ -263,18 +265,20 @@ def _bracket_step(
     tilt: Array,
     low: Array,
     high: Array,
+    last: Array,
     q: Array,
     rest: Array,
     budget: Array,
 ) -> tuple[Array, Array, Array]:
-    """Return the next tilt and the bracket that the present one leaves."""
+    """Return the next tilt, and the bracket that the present one leaves; ``last`` moved so far."""
     gamma, y, d = _tilted_pair(xp, tilt, q, rest)
     spent = kind.term(gamma, q, d) + kind.term(y, rest, -d)
     low = xp.where(spent <= budget, tilt, low)
     high = xp.where(spent > budget, tilt, high)
     slope = (kind.slope(gamma / q) - kind.slope(y / rest)) * gamma * y
     moved = _log_newton(xp, tilt, spent, budget, slope)
-    return xp.where((moved > low) & (moved < high), moved, 0.5 * (low + high)), low, high
+    nears = (moved > low) & (moved < high) & (xp.abs(moved - tilt) < 0.9 * last)
+    return xp.where(nears, moved, 0.5 * (low + high)), low, high
 
 
 def _log_newton(xp: Any, tilt: Array, spent: Array, budget: Array, slope: Array) -> Array:

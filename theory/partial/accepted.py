@@ -1,7 +1,7 @@
 r"""Envelopes of the accept-set rules: who is in the set, what is rejected, where that goes.
 
 The verifier's listed tokens are its likeliest, so that ranks and maxima among them are those of the
-whole row. An unlisted token that ties with the least listed one counts as below it.
+whole row. An unlisted token may tie with the least listed one: rules that keep ties may keep it.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ def ranked_members(rows: PartialRows, count: int, least: Any = 0.0) -> Members:
     top = q >= np.maximum(rows.q_cap[:, None], 5e-324)
     ordered = -np.sort(-np.where(top, q, 0.0), axis=-1)
     rank = ordered[:, min(count, q.shape[-1]) - 1][:, None]
+    cap = rows.q_cap[:, None]
     complete = np.count_nonzero(top, axis=-1)[:, None] >= count
     near = (q >= least) & (q > 0)
     sure = top & near & (q >= rank)
-    beyond = ~complete & (rows.q_cap[:, None] >= least) & (rows.q_rest[:, None] > 0)
+    # Others are among them where the list is too short, or where they tie with its last.
+    beyond = (~complete | (cap >= rank * (1.0 - TIE))) & (cap >= least) & (rows.q_rest[:, None] > 0)
     listed_below = ~complete & near & ~top
     may = sure | listed_below | (beyond & ~rows.q_known)
     return Members(sure, may, beyond[:, 0])
@@ -99,7 +101,11 @@ def accept_set(rows: PartialRows, rule: Any) -> Envelope:
         np.sum(np.where(found.sure, drafted, 0.0), axis=-1),
         np.minimum(np.sum(np.where(found.may, drafted, 0.0), axis=-1) + hidden * rows.p_rest, 1.0),
     )
-    first, last = pieces_of(1.0 - accepted.upper, 1.0 - accepted.lower)
+    # From what is rejected itself: 1 − Σ would leave rounding where nothing is.
+    first, last = pieces_of(
+        np.sum(np.where(found.may, 0.0, drafted), axis=-1) + np.where(hidden, 0.0, rows.p_rest),
+        np.sum(np.where(found.sure, 0.0, drafted), axis=-1) + rows.p_rest,
+    )
     recovery = _recovery(rows, rule, found)
     kept = np.where(found.sure & known, p, 0.0), np.where(found.may & known, p, 0.0)
     boxes = [
@@ -122,15 +128,20 @@ def _recovery(rows: PartialRows, rule: Any, found: Members) -> tuple[Any, Any]:
         return weights[0] / total[0], np.minimum(weights[1] / total[1], 1.0)
     if isinstance(rule, Typical) and rule.recover_by == "verifier":
         return q, q
-    mode = mode_of(rows)
-    return mode, mode
+    return mode_of(rows)
 
 
-def mode_of(rows: PartialRows) -> Any:
-    """The one-hot at the likeliest verifier token, the lowest index on ties, [R, L]."""
+def mode_of(rows: PartialRows) -> tuple[Any, Any]:
+    """Bounds of the one-hot at the likeliest verifier token, the lowest index on ties, [R, L]."""
     tied = rows.q_known & (rows.q == rows.q_max[:, None]) & (rows.token >= 0)
     first = np.argmin(np.where(tied, rows.token, rows.vocabulary), axis=-1)
-    return (np.arange(rows.q.shape[-1]) == first[:, None]).astype(np.float64)
+    mode = (np.arange(rows.q.shape[-1]) == first[:, None]).astype(np.float64)
+    return np.where(mode_elsewhere(rows)[:, None], 0.0, mode), mode
+
+
+def mode_elsewhere(rows: PartialRows) -> Any:
+    """Whether an unlisted token may tie with the likeliest, [R]: all that are listed do then."""
+    return (rows.q_rest > 0) & (rows.q_cap >= rows.q_max * (1.0 - TIE))
 
 
 def _weights(rows: PartialRows, rule: TopK, found: Members, q: Any) -> tuple[Any, Any]:
@@ -152,6 +163,8 @@ def _ratios(
     ratio = np.where(listed[:, None, :], emitted / safe[:, None, :], 0.0)
     high = np.max(ratio, axis=-1)
     open_ended = found.unlisted | np.any(found.may & ~rows.q_known, axis=-1)
+    if not (isinstance(rule, TopK) or getattr(rule, "recover_by", "") == "verifier"):
+        open_ended = open_ended | mode_elsewhere(rows)
     follows = isinstance(rule, Typical) and rule.recover_by == "verifier"
     high = np.where(open_ended[:, None], math.inf, np.maximum(high, last if follows else 0.0))
     return (first if follows else np.zeros_like(first)), high

@@ -173,12 +173,13 @@ def _recession(kind: Divergence, kept: Any) -> Any:
 
 def _by_token(kind: Divergence, rule: Any, count: Any) -> Any:
     """Each token costs at most what its candidate's target may (Theorem 2)."""
+    delta = np.where(count > 0, float(rule.delta), 0.0)  # 0·inf would be NaN
     if isinstance(rule, CactusExact) and resolve_divergence(rule.divergence) == kind:
-        return count * float(rule.delta)
+        return count * delta
     if isinstance(rule, Cactus) and kind.name == "kl":
-        return count * math.log1p(2.0 * rule.delta)
+        return count * np.log1p(2.0 * delta)
     if isinstance(rule, Cactus) and kind.name == "pearson_chi2":
-        return count * 2.0 * rule.delta
+        return count * 2.0 * delta
     return np.full(np.shape(count), math.inf)
 
 
@@ -189,7 +190,7 @@ def _spread_kl(kind: Divergence, rule: Any, kept: Any, count: Any) -> Any:
     )
     if kind.name != "kl" or not second_order:
         return np.full(np.shape(count), math.inf)
-    scale = 8.0 * rule.delta * count
+    scale = 8.0 * np.where(count > 0, rule.delta, 0.0) * count
     mass = np.minimum(kept, scale / math.e)
     spread = np.where(mass > 0, mass * np.log(np.where(mass > 0, scale / mass, 1.0)), 0.0)
     return np.maximum(spread, 0.0) + kept * math.log(2.0)

@@ -62,6 +62,8 @@ def frontier(
     """
     if level == 0:
         return strict(rows)
+    if math.isinf(level) and not on_support:
+        return mixture(rows, 1.0)  # everything is accepted, whatever it costs
     merged, split = (ClippedFamily.of(pair, kind) for pair in (rows.merged, rows.split))
     wanted = np.full(len(rows.p), float(level))
     least, most = (f.solve(wanted, on_support=on_support) for f in (merged, split))
@@ -74,15 +76,18 @@ def frontier(
     shares = _leaked(first, last, merged.outside, split.outside) if leaks else (0.0, 0.0)
     boxes = [_clip(rows, b, a, share) for a, b, share in zip(above, below, shares)]
     ratio = below[0] / UNIT, above[1] / UNIT
+    steepest = ratio[1]
     if leaks:
         ratio = ratio[0], np.where(first < split.outside[:, None], math.inf, ratio[1])
+    else:  # where q has nothing outside A, nothing is emitted there
+        ratio = ratio[0], np.where(rows.q_outside[:, None] > 0, ratio[1], 1.0)
     return Envelope(
         rows,
         Between(*(np.clip(1.0 - mass, 0.0, 1.0) for mass in (np.maximum(least, most), least))),
         boxes[0],
         boxes[1],
         ratio,
-        known=lambda asked: _spent(rows, wanted, ratio[1]) if asked == kind else None,
+        known=lambda asked: _spent(rows, wanted, steepest) if asked == kind else None,
     )
 
 
@@ -120,17 +125,18 @@ def token_cascade(rows: PartialRows, sure: Any, may: Any, elsewhere: Any) -> Env
     only_q = rows.q_known & ~rows.p_known
     unknown = elsewhere | np.any(only_q & may, axis=-1)
     drafted = rows.p
-    trusted = Between(
-        np.sum(np.where(sure, drafted, 0.0), axis=-1),
-        np.minimum(np.sum(np.where(may, drafted, 0.0), axis=-1) + unknown * rows.p_rest, 1.0),
+    # From what is deferred itself: 1 − Σ would leave rounding where nothing is.
+    deferred = Between(
+        np.sum(np.where(may, 0.0, drafted), axis=-1) + np.where(unknown, 0.0, rows.p_rest),
+        np.sum(np.where(sure, 0.0, drafted), axis=-1) + rows.p_rest,
     )
-    first, last = pieces_of(1.0 - trusted.upper, 1.0 - trusted.lower)
+    first, last = pieces_of(*deferred)
     kept = np.where(sure & known, p, 0.0)
     boxes = [kept[:, None, :] + d[..., None] * q[:, None, :] for d in (first, last)]
     free = np.sum(np.where(may & ~known, drafted, 0.0), axis=-1) + unknown * rows.p_rest
     return Envelope(
         rows,
-        _cascade_acceptance(rows, sure, free, Between(1.0 - trusted.upper, 1.0 - trusted.lower)),
+        _cascade_acceptance(rows, sure, free, deferred),
         boxes[0],
         boxes[1],
         (first, np.where(free[:, None] > 0, math.inf, last)),

@@ -13,8 +13,16 @@ import numpy as np
 
 from theory.arrays import quiet
 from theory.divergences.kinds import Divergence, resolve_divergence
-from theory.partial.accepted import Members, mode_of, ranked_members, thresholds
+from theory.partial.accepted import (
+    TIE,
+    Members,
+    mode_elsewhere,
+    mode_of,
+    ranked_members,
+    thresholds,
+)
 from theory.partial.envelope import Between, Envelope
+from theory.partial.kept import ROUNDING as TINY
 from theory.partial.kept import pieces_of, strict
 from theory.partial.rows import PartialRows
 from theory.partial.targets import divergence_between, mixture
@@ -28,7 +36,10 @@ def truncated(rows: PartialRows, rule: Any) -> Envelope:
     found, least = _members(rows, rule)
     q = rows.q
     mode = rows.q_known & (q == rows.q_max[:, None])
-    sure, may = found.sure | mode, found.may | mode
+    # The likeliest is always kept, with what ties with it.
+    tied = mode_elsewhere(rows)
+    found = found._replace(unlisted=found.unlisted | tied)
+    sure, may = found.sure | mode, found.may | mode | (tied[:, None] & ~rows.q_known)
     # The mass that is cut, from what is cut, so that a cut of nothing is 0 to the last digit.
     cut = Between(
         np.sum(np.where(may, 0.0, q), axis=-1) + np.where(found.unlisted, 0.0, rows.q_rest),
@@ -93,8 +104,10 @@ def _nucleus(rows: PartialRows, top_p: float) -> Members:
     lowest = np.min(np.where(kept, ordered, 1.0), axis=-1)[:, None]
     sure = top & ((q >= lowest) | (top_p == 1.0))
     reached = np.sum(np.where(sure, q, 0.0), axis=-1) >= top_p - 2 * ROUNDING
-    open_ended = ~reached & (rows.q_rest > 0)
-    rest = ~reached[:, None] & np.where(rows.q_known, q > 0, open_ended[:, None])
+    # Others are in where the list does not reach, or where they tie with the last that is.
+    ties = rows.q_cap >= lowest[:, 0] * (1.0 - TIE)
+    open_ended = (~reached | ties) & (rows.q_rest > 0)
+    rest = np.where(rows.q_known, ~reached[:, None] & (q > 0), open_ended[:, None])
     return Members(sure, sure | rest, open_ended)
 
 
@@ -107,17 +120,20 @@ def synthetic(rows: PartialRows, rule: Synthetic) -> Envelope:
         found = mixture(rows, rate) if rate > 0 else strict(rows)
         return Envelope(rows, acceptance, found.low, found.high, found.ratio)
     if rule.recover_by == "argmax":
-        box = (rate * rows.core_p + (1.0 - rate) * mode_of(rows) * rows.known)[:, None, :]
-        ends = np.zeros((len(box), 1)), np.full((len(box), 1), math.inf)
-        return Envelope(rows, acceptance, box, box, ends)
+        boxes = [
+            (rate * rows.core_p + (1.0 - rate) * mode * rows.known)[:, None, :]
+            for mode in mode_of(rows)
+        ]
+        ends = np.zeros((len(rows.p), 1)), np.full((len(rows.p), 1), math.inf)
+        return Envelope(rows, acceptance, boxes[0], boxes[1], ends)
     return _synthetic_residual(rows, rate, acceptance)
 
 
 def _synthetic_residual(rows: PartialRows, rate: float, acceptance: Between) -> Envelope:
     """rate·p + ρ(q − p)₊ with ρ = (1 − rate)/TV(p, q), TV between merged and split."""
     distance = divergence_between(rows, resolve_divergence("total_variation"))
-    ends = [
-        np.where(d > 0, np.minimum((1.0 - rate) / np.where(d > 0, d, 1.0), 1e300), 1e300)
+    ends = [  # a distance of rounding may be none
+        np.where(d > TINY, (1.0 - rate) / np.where(d > TINY, d, 1.0), 1e300)
         for d in (distance.upper, distance.lower)
     ]
     first, last = pieces_of(*ends)

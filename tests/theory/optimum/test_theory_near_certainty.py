@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from theory import optimal_gamma
+from theory import DIVERGENCES, optimal_gamma
 
 FREQUENT, RARE = np.linspace(0.001, 0.999, 999), np.geomspace(1e-300, 1e-3, 200)
 Q = np.concatenate([FREQUENT, RARE, 1 - np.geomspace(1e-15, 1e-3, 60)])
@@ -31,3 +31,15 @@ def test_a_vanishing_budget_leaves_every_frequent_token_where_it_was(budget):
     fast = optimal_gamma(q, budget)
     assert np.all(np.abs(fast.value - q) <= 2 * ULP * q)
     assert np.all(np.abs(fast.complement - (1 - q)) <= 2 * ULP)
+
+
+@pytest.mark.parametrize("kind", [*DIVERGENCES, "power:-0.5", "power:3"])
+def test_newton_never_goes_to_and_fro_until_its_steps_are_spent(kind):
+    # KL(q‖h) at δ = 1 and q = 2.3e-6 was such a cycle: γ was 2e-5 in the place of 0.63.
+    rng = np.random.default_rng(17)
+    q = np.append(10.0 ** rng.uniform(-12, 0, size=4000), [2.2682576295331864e-06])
+    for budget in (0.3, 0.8, 1.0, 1.1):
+        found = optimal_gamma(q, budget, kind)
+        wanted = optimal_gamma(q, budget, kind, method="scipy")
+        np.testing.assert_allclose(found.value, wanted.value, rtol=1e-10)
+        np.testing.assert_allclose(found.complement, wanted.complement, rtol=1e-9, atol=1e-300)

@@ -1,0 +1,127 @@
+"""Bounds on partial rows at the edges: ties with the last that is listed, zeros, equal rows."""
+
+import math
+
+import numpy as np
+import pytest
+from test_partial_bounds import RULES, bounded, measured, misses
+
+from theory import PartialRows, make_rule, partial_law
+from theory.divergences import resolve_divergence
+
+
+def listed(rows, count):
+    """The likeliest tokens, of ties the lowest index."""
+    tokens = np.argsort(-rows, axis=-1, kind="stable")[:, :count]
+    return tokens, np.take_along_axis(rows, tokens, axis=-1)
+
+
+def partial(p, q, counts):
+    p, q = np.atleast_2d(p), np.atleast_2d(q)
+    lists = (listed(rows, count) for rows, count in zip((p, q), counts))
+    return PartialRows.of(*lists, p.shape[-1])
+
+
+def hostile_rows(rng, tokens, count=6):
+    """Rows of few distinct values, with ties and zeros, or of many; both models alike or not."""
+    if rng.random() < 0.6:
+        p, q = rng.integers(0, 4, (2, count, tokens)).astype(float)
+        p[:, -1], q[:, 0] = p[:, -1] + 1, q[:, 0] + 1
+    else:
+        p, q = rng.dirichlet(np.full(tokens, rng.choice([0.3, 1.0, 5.0])), (2, count)) + 1e-4
+        p, q = (np.where(rng.random(rows.shape) < 0.2, 0.0, rows) + 1e-3 for rows in (p, q))
+    if rng.random() < 0.2:
+        p = q.copy()
+    return [rows / rows.sum(axis=-1, keepdims=True) for rows in (p, q)]
+
+
+def completed(row, count, rng):
+    """Another row with the same list: what is left fills others up to the last that is listed."""
+    order = np.argsort(-row, kind="stable")
+    out, rest = np.zeros_like(row), order[count:]
+    out[order[:count]] = row[order[:count]]
+    mass, cap = row[rest].sum(), row[order[count - 1]]
+    for token in rng.permutation(rest) if rng.random() < 0.7 else np.sort(rest):
+        out[token] = min(cap, mass)
+        mass = max(mass - out[token], 0.0)
+    return out
+
+
+def search(seed, rules, trials):
+    """How far acceptance and divergences are outside their bounds, over random rows."""
+    rng = np.random.default_rng(seed)
+    worst = {}
+    for _ in range(trials):
+        tokens = int(rng.choice([3, 4, 6, 10, 25]))
+        counts = rng.integers(1, tokens + 1, size=2)
+        p, q = hostile_rows(rng, tokens)
+        rows = partial(p, q, counts)
+        wholes = [(p, q)] + [
+            tuple(
+                np.stack([completed(row, n, rng) for row in side])
+                for side, n in zip((p, q), counts)
+            )
+            for _ in range(2)
+        ]
+        for rule in rules:
+            bounds = bounded(rule, rows)
+            for whole in wholes:
+                for name, value in measured(rule, *whole).items():
+                    assert not np.any(np.isnan(bounds[name].lower + bounds[name].upper))
+                    off = float(np.max(misses(bounds[name], value)))
+                    worst[name] = max(worst.get(name, 0.0), off)
+    return worst
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_no_completion_with_ties_or_zeros_leaves_the_bounds(rule):
+    assert max(search(3, [rule], 12).values()) == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(4))
+def test_no_completion_leaves_the_bounds_by_night(seed):
+    assert max(search(100 + seed, RULES, 150).values()) == 0
+
+
+def test_an_unlisted_token_may_tie_with_the_last_that_is_listed():
+    p, q = [0.25, 0.0, 0.75], [0.2, 0.4, 0.4]
+    for rule in (make_rule("truncated_top_k", k=1), make_rule("truncated_top_p", top_p=0.01)):
+        found = partial_law(rule, partial(p, q, (3, 1))).acceptance
+        assert found.lower[0] <= 0.5 <= found.upper[0]
+
+
+def test_a_budget_without_an_end_has_bounds_that_are_numbers():
+    p, q = [0.3, 0.7, 0.0], [0.2, 0.5, 0.3]
+    for rule in (make_rule("cactus", delta=math.inf), make_rule("cactus_exact", delta=math.inf)):
+        found = partial_law(rule, partial(p, q, (3, 3))).divergence(resolve_divergence("kl"))
+        assert math.isfinite(found.lower[0])
+        assert math.isfinite(found.upper[0])
+
+
+def test_the_frontier_at_no_level_at_all_emits_the_draft():
+    rows = partial([0.5, 0.3, 0.2], [0.5, 0.5, 0.0], (2, 3))
+    found = partial_law(make_rule("frontier", level=math.inf), rows)
+    kl = found.divergence(resolve_divergence("kl"))
+    assert (found.acceptance.lower[0], kl.lower[0], kl.upper[0]) == (1.0, math.inf, math.inf)
+
+
+def test_nothing_is_emitted_where_a_known_verifier_has_nothing():
+    rows = partial([0.4, 0.35, 0.2, 0.05], [1.0, 0.0, 0.0, 0.0], (3, 4))
+    kl = partial_law(make_rule("frontier", level=1.0), rows).divergence(resolve_divergence("kl"))
+    assert (kl.lower[0], kl.upper[0]) == (0.0, pytest.approx(0.0, abs=1e-12))
+
+
+def test_where_nothing_is_deferred_a_token_that_is_lost_costs_without_end():
+    rows = partial([0.0075, 0.9925, 0.0], [0.002, 1e-6, 0.997999], (2, 3))
+    rule = make_rule("cascade_token_v1", alpha=1.0)
+    found = partial_law(rule, rows).divergence(resolve_divergence("reverse_kl"))
+    assert found.lower[0] == found.upper[0] == math.inf
+
+
+def test_equal_rows_may_leave_no_residual():
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    rule = make_rule("synthetic", rate=0.0, recover_by="residual")
+    assert (
+        partial_law(rule, partial(p, p, (4, 2))).divergence(resolve_divergence("kl")).lower < 1e-20
+    )

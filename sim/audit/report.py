@@ -1,5 +1,6 @@
 """What an audit found: the verdict, which part is wrong and how, and how to see it again."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -167,15 +168,18 @@ class Report:
             "verdict": self.verdict,
             "samples": self.samples,
             "alarm_at": self.alarm_at,
-            "log_e": self.log_e,
+            "log_e": _finite(self.log_e),
             "impossible": bool(self.findings),
-            "parts": self.history.parts[-1],
+            "parts": {part: _finite(value) for part, value in self.history.parts[-1].items()},
             "findings": [vars(finding) for finding in self.findings],
             "boundary": self.boundary,
             "diagnosis": self.diagnosis,
-            "power": self.power,
+            "power": {what: _finite(value) for what, value in self.power.items()},
             "reproducer": self.reproducer,
-            "history": {"samples": self.history.samples, "log_e": self.history.log_e},
+            "history": {
+                "samples": self.history.samples,
+                "log_e": [_finite(value) for value in self.history.log_e],
+            },
         }
 
     def _rows(self) -> str:
@@ -185,8 +189,8 @@ class Report:
     def _finding_lines(self) -> list[str]:
         return [
             f"{found.kind}: {found.text}"
-            + (f" (block {found.block!r}" if found.block else " (")
-            + f" sample {found.sample:,}" + ("" if found.row is None else f", row {found.row}")
+            + (f" (block {found.block!r}, " if found.block else " (")
+            + f"sample {found.sample:,}" + ("" if found.row is None else f", row {found.row}")
             + f"; {found.count:,} of {self.samples:,} rounds)"
             for found in self.findings
         ]  # fmt: skip
@@ -204,6 +208,10 @@ class Report:
         given += [f"{key}={value!r}" for key, value in settings.items()]
         inside = "".join(f"    {argument},\n" for argument in given)
         return "\n".join([*lines, "", f"print(audit.{function}(\n{inside}))"])
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _import_of(sampler: Callable[..., Any]) -> tuple[str, list[str]]:

@@ -111,7 +111,7 @@ def call(
     """Run a sampler on a batch; its mistakes come back as faults, its exceptions too."""
     try:
         given = sampler(*backend.arguments(block, drafts), generator)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _nothing(len(block), _raised(sampler, backend, generator, block, drafts, error))
     try:
         accepted, tokens = _integers(given, drafts.shape)
@@ -131,20 +131,20 @@ def _raised(
     generator: Any,
     block: np.ndarray,
     drafts: np.ndarray,
-    error: Exception,
+    error: BaseException,
 ) -> Fault:
     """The exception, and the first row that raises one by itself."""
     for row in range(len(block)):
         try:
             sampler(*backend.arguments(block[row : row + 1], drafts[row : row + 1]), generator)
-        except Exception as alone:
+        except (Exception, SystemExit) as alone:
             return Fault("raised", _told(alone), row)
     return Fault(
         "raised", f"{_told(error)} (in a batch of {len(block)}; in none of its rows alone)"
     )
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
 
 

@@ -1,5 +1,6 @@
 """What a sampler gives back wrongly is a finding that names the row; arguments are checked."""
 
+import json
 import re
 
 import numpy as np
@@ -185,3 +186,20 @@ def test_rows_of_ones_own_are_read_from_a_file_and_checked(tmp_path):
     path.write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"rows\.npz: "):
         audit.read_pairs(path)
+
+
+def test_a_report_is_plain_values_whatever_is_found():
+    report = asked(lambda p, q, drafted, generator: None)
+    told = json.loads(json.dumps(report.document(), allow_nan=False))
+    assert told["rejected"]
+    assert told["log_e"] is None
+    assert "(sample 0; 1 of 64 rounds)" in str(report)
+
+
+def test_a_sampler_that_exits_is_a_finding_and_no_end_of_the_audit():
+    def leaves(p, q, drafted, generator):
+        raise SystemExit(3)
+
+    report = asked(leaves)
+    assert report.rejected
+    assert "raised: SystemExit: 3" in str(report)

@@ -96,7 +96,7 @@ def test_a_budget_is_audited_without_a_rule(run):
 def test_a_sampler_that_raises_is_told_and_leaves_no_picture(run, tmp_path):
     status, told, errors = run("--sampler mine.py:broken --rule sps --out here")
     assert (status, errors) == (1, "")
-    assert "raised: RuntimeError: out of order (block 'ordinary' sample 0, row 0; 1 of 64" in told
+    assert "raised: RuntimeError: out of order (block 'ordinary', sample 0, row 0; 1 of 64" in told
     assert sorted(path.name for path in (tmp_path / "here").glob("[!.]*")) == [
         "audit.json",
         "manifest.json",

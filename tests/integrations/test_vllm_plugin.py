@@ -8,12 +8,14 @@ import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from engine_rounds import call, metadata
 
 from speculative_lab_vllm import plugin
 from speculative_lab_vllm.rejection import RuleSampler, expand_batch_to_tokens
+from speculative_lab_vllm.second_runner import SecondRunnerSampler
 from theory import make_rule
 
 FOLDER = Path(__file__).resolve().parents[2] / "integrations" / "vllm"
@@ -33,6 +35,15 @@ def engine_module(version, *, second_runner=True, forced=False):
     class RejectionSampler:
         def __init__(self, sampler, spec_config=None):
             self.sampler = sampler
+
+    calls: list = []
+
+    class SecondSampler:
+        def __init__(self, sampler):
+            self.sampler = sampler
+
+        def __call__(self, logits, input_batch):
+            return [call() for call in calls]
 
     class GPUModelRunner:
         def __init__(self, sampler):
@@ -59,6 +70,11 @@ def engine_module(version, *, second_runner=True, forced=False):
                                              "expand_batch_to_tokens": "native"},
         "vllm.v1.worker": {},
         "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": GPUModelRunner},
+        "vllm.v1.worker.gpu": {},
+        "vllm.v1.worker.gpu.spec_decode": {},
+        "vllm.v1.worker.gpu.spec_decode.rejection_sampler": {"RejectionSampler": SecondSampler,
+                                                             "rejection_sample": "native",
+                                                             "calls": calls},
     }  # fmt: skip
 
 
@@ -79,6 +95,7 @@ def engine(monkeypatch):
                 setattr(sys.modules[parent], child, module)
         return SimpleNamespace(
             sampler=sys.modules["vllm.v1.sample.rejection_sampler"],
+            second=sys.modules["vllm.v1.worker.gpu.spec_decode.rejection_sampler"],
             runner=sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner,
             config=sys.modules["vllm.config"],
         )
@@ -158,25 +175,69 @@ def test_a_rule_that_is_none_ends_the_engine_at_once(engine, monkeypatch):
         plugin.register()
 
 
-def test_a_rule_means_the_first_model_runner(engine, monkeypatch):
+def test_a_rule_means_the_first_model_runner(engine, monkeypatch, caplog):
     vllm = engine(second_runner=True)
     monkeypatch.setenv("SPECULATIVE_LAB_RULE", "sps")
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "")  # so that what is set is taken back
     monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER")
     plugin.register()
     assert vllm.config.VllmConfig().use_v2_model_runner is False
+    assert not caplog.records
+
+
+def test_the_second_model_runner_is_used_where_it_is_asked_for(engine, monkeypatch, caplog):
+    vllm = engine()
+    monkeypatch.setenv("SPECULATIVE_LAB_RULE", "cactus:delta=0.1")
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    with pytest.raises(ValueError, match="first model runner only: set VLLM_USE_V2_MODEL_RUNNER=0"):
-        _ = vllm.config.VllmConfig().use_v2_model_runner
+    plugin.register()
+    assert vllm.config.VllmConfig().use_v2_model_runner is True
+    assert "was never run inside the engine: set VLLM_USE_V2_MODEL_RUNNER=0" in caplog.text
+    vllm.second.RejectionSampler("x")
+    assert isinstance(vllm.second.rejection_sample, SecondRunnerSampler)
+    assert vllm.second.rejection_sample.rule == make_rule("cactus", delta=0.1)
+    assert vllm.sampler.rejection_sample == "native"
 
 
-def test_an_option_that_needs_the_second_runner_is_refused(engine, monkeypatch):
+def test_a_watermark_and_a_rule_exclude_each_other(engine, monkeypatch):
     vllm = engine(forced=True)
     monkeypatch.setenv("SPECULATIVE_LAB_RULE", "sps")
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
     plugin.register()
-    with pytest.raises(ValueError, match="an option forbids it"):
-        _ = vllm.config.VllmConfig().use_v2_model_runner
+    config = vllm.config.VllmConfig()
+    config.watermark_config = object()
+    with pytest.raises(ValueError, match="a rule and watermarking exclude each other"):
+        _ = config.use_v2_model_runner
+
+
+def test_requests_of_the_second_runner_are_told_by_their_states(engine, monkeypatch, tmp_path):
+    vllm = engine()
+    report = tmp_path / "report.jsonl"
+    monkeypatch.setenv("SPECULATIVE_LAB_RULE", "sps")
+    monkeypatch.setenv("SPECULATIVE_LAB_REPORT", str(report))
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    plugin.register()
+    assert vllm.config.VllmConfig().use_v2_model_runner
+    known = SimpleNamespace(req_id_to_index={"a": 7})
+    sampler = vllm.second.RejectionSampler(SimpleNamespace(req_states=known))
+    said = SimpleNamespace(req_ids=["a"], idx_mapping_np=np.array([7]))
+    logits = torch.zeros(2, 3)
+
+    def batch():
+        state, rows = torch.tensor([7]), torch.tensor([0, 1])
+        return vllm.second.rejection_sample(
+            logits, None, torch.tensor([2, 1]), torch.tensor([0, 2]), rows, state, state, rows,
+            torch.ones(8), torch.zeros(8, dtype=torch.int64), 1,
+        )  # fmt: skip
+
+    vllm.second.calls.append(batch)
+    sampler(logits, said)
+    assert not report.exists()
+    known.req_id_to_index = {"b": 3}
+    said.req_ids, said.idx_mapping_np = ["b"], np.array([3])
+    sampler(logits, said)
+    (line,) = report.read_text(encoding="utf-8").splitlines()
+    assert '"request": "a"' in line
+    assert '"drafted": 1' in line
 
 
 def test_requests_are_told_by_the_names_of_the_runner(engine, monkeypatch, tmp_path):

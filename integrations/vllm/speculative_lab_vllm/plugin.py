@@ -6,13 +6,15 @@ vLLM calls `register` in each of its processes. What is replaced, and only where
   call time, when the first `RejectionSampler` is built;
 * `GPUModelRunner._sample`, to know the requests of a batch by name;
 * on CPUs `expand_batch_to_tokens` (see `rejection`);
-* the choice of the model runner: the second one samples elsewhere.
+* the choice of the model runner: the first, unless the second is asked for; there its own
+  `rejection_sample` is replaced (see `second_runner`), which was never run inside the engine.
 
 A version that this was not tested with is left alone, or refused where a rule was asked for.
 """
 
 import os
 import sys
+from collections.abc import Callable
 from functools import wraps
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 from speculative_lab_vllm.choice import Choice, choose
 from speculative_lab_vllm.realised import Accounts
 from speculative_lab_vllm.rejection import RuleSampler, expand_batch_to_tokens
+from speculative_lab_vllm.second_runner import SecondRunnerSampler
 
 __all__ = ["TESTED", "register"]
 
@@ -47,12 +50,12 @@ def register() -> None:
             raise ValueError(f"{told}: no rule runs")
         init_logger(_LOGGER).warning("%s: it does nothing", told)
         return
-    _take_first_runner()
+    _take_runner()
     _take_sampler()
 
 
-def _take_first_runner() -> None:
-    """Let every configuration with a rule use the first model runner."""
+def _take_runner() -> None:
+    """Let every configuration with a rule use the first model runner, or prepare the second."""
     from vllm.config import VllmConfig
 
     second = VllmConfig.use_v2_model_runner
@@ -63,11 +66,18 @@ def _take_first_runner() -> None:
     def use_v2_model_runner(config: Any) -> bool:
         if choose(config.additional_config) is None:
             return second.fget(config)
-        if os.environ.setdefault(_RUNNER, "0") not in ("0", "false", "False"):
-            raise ValueError(f"a rule runs in the first model runner only: set {_RUNNER}=0")
-        if second.fget(config):  # some options, as watermarks, have only that one
-            raise ValueError("a rule runs in the first model runner only; an option forbids it")
-        return False
+        if getattr(config, "watermark_config", None) is not None:
+            raise ValueError("a rule and watermarking exclude each other")
+        os.environ.setdefault(_RUNNER, "0")
+        if not second.fget(config):
+            return False
+        from vllm.logger import init_logger
+
+        init_logger(_LOGGER).warning(
+            "a rule in the second model runner was never run inside the engine: set %s=0", _RUNNER
+        )
+        _take_second_sampler()
+        return True
 
     use_v2_model_runner.speculative_lab = True
     VllmConfig.use_v2_model_runner = property(use_v2_model_runner)
@@ -77,7 +87,18 @@ def _take_sampler() -> None:
     """Let the first `RejectionSampler` that is built put the rule in its place."""
     from vllm.v1.sample.rejection_sampler import RejectionSampler
 
-    build = RejectionSampler.__init__
+    _when_built(RejectionSampler, install)
+
+
+def _take_second_sampler() -> None:
+    """The same for the second model runner's."""
+    from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
+
+    _when_built(RejectionSampler, install_second)
+
+
+def _when_built(sampler: Any, put_rule: Callable[[Choice], Accounts]) -> None:
+    build = sampler.__init__
     if getattr(build, "speculative_lab", False):
         return
 
@@ -89,17 +110,54 @@ def _take_sampler() -> None:
         config = get_current_vllm_config_or_none()
         chosen = choose(config.additional_config if config else None)
         if chosen is not None:
-            install(chosen)
+            put_rule(chosen)
 
     __init__.speculative_lab = True
-    RejectionSampler.__init__ = __init__
+    sampler.__init__ = __init__
 
 
 def install(chosen: Choice) -> Accounts:
     """Put the rule in its place in this process, and return the accounts of its requests."""
-    from vllm.logger import init_logger
     from vllm.platforms import current_platform
     from vllm.v1.sample import rejection_sampler
+
+    accounts = _accounts(chosen)
+    rejection_sampler.rejection_sample = RuleSampler(chosen.rule, accounts.seen)
+    if current_platform.is_cpu():
+        rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
+    _name_requests(accounts)
+    return accounts
+
+
+def install_second(chosen: Choice) -> Accounts:
+    """The same for the second model runner, whose requests are known by their states."""
+    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
+
+    accounts, names = _accounts(chosen), {}
+    sampler = rejection_sampler.RejectionSampler
+    sample = getattr(sampler.__call__, "speculative_lab", sampler.__call__)
+
+    @wraps(sample)
+    def __call__(self: Any, logits: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
+        names.clear()
+        names.update(zip(input_batch.idx_mapping_np.tolist(), input_batch.req_ids))
+        accounts.begin(input_batch.req_ids, self.sampler.req_states.req_id_to_index)
+        return sample(self, logits, input_batch, *args, **options)
+
+    def seen(states: list[int], drafts: Any, verdicts: Any) -> None:
+        # A large batch comes in parts.
+        accounts.batch = [names[state] for state in states if state in names]
+        accounts.seen(drafts, verdicts)
+
+    __call__.speculative_lab = sample
+    sampler.__call__ = __call__
+    rejection_sampler.rejection_sample = SecondRunnerSampler(chosen.rule, seen)
+    return accounts
+
+
+def _accounts(chosen: Choice) -> Accounts:
+    """The accounts of a rule, which tell the log and the report, also at the end of a process."""
+    from vllm.logger import init_logger
 
     logger, first = init_logger(_LOGGER), _first_rank()
 
@@ -111,10 +169,6 @@ def install(chosen: Choice) -> Accounts:
             _append(chosen.report, document)
 
     accounts = Accounts(chosen.rule, tell, measure=chosen.realised)
-    rejection_sampler.rejection_sample = RuleSampler(chosen.rule, accounts.seen)
-    if current_platform.is_cpu():
-        rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
-    _name_requests(accounts)
     Finalize(None, accounts.close_all, exitpriority=0)  # in worker processes too
     logger.info("speculative-lab: %r tests the drafts", chosen.rule)
     return accounts

@@ -17,7 +17,7 @@ from speculative_lab_vllm.drafts import PADDING, Drafts, Verdict
 from speculative_lab_vllm.verification import verify
 from theory import Rule
 
-__all__ = ["RuleSampler", "expand_batch_to_tokens"]
+__all__ = ["RuleSampler", "expand_batch_to_tokens", "greedy_verdicts"]
 
 
 class RuleSampler:
@@ -53,7 +53,7 @@ class RuleSampler:
             draft_token_ids.tolist(), list(num_draft_tokens), draft_probs, target_logits
         )
         greedy = _greedy_requests(sampling_metadata, len(drafts.counts))
-        verdicts = _greedy_verdicts(drafts, greedy)
+        verdicts = greedy_verdicts(drafts, greedy)
         random = [i for i in range(len(drafts.counts)) if i not in greedy]
         if random:
             uniforms = _uniforms(drafts, sampling_metadata.generators)
@@ -72,7 +72,7 @@ def _greedy_requests(metadata: Any, requests: int) -> set[int]:
     return {i for i, zero in enumerate((metadata.temperature == 0).tolist()) if zero}
 
 
-def _greedy_verdicts(drafts: Drafts, requests: Iterable[int]) -> dict[int, Verdict]:
+def greedy_verdicts(drafts: Drafts, requests: Iterable[int]) -> dict[int, Verdict]:
     """A draft is accepted while it is the argmax; the argmax takes the place of the first other."""
     rows = [row for request in requests for row in drafts.rows(request)]
     best = dict(zip(rows, drafts.logits[rows].argmax(dim=-1).tolist())) if rows else {}

@@ -17,7 +17,7 @@ from speculative_lab_vllm.drafts import Drafts, Verdict, native
 from theory import Rule
 from theory.arrays import take_rows
 
-__all__ = ["portions", "verify"]
+__all__ = ["draw", "portions", "verify"]
 
 _ENTRIES = 2**22  # of float64 rows held at once: 32 MiB an array
 
@@ -81,7 +81,7 @@ def _rejected(
     for some in portions([row for row in rows if row not in undrawn], vocabulary):
         yield from _tested(rule, drafts, some, uniforms)
     for some in portions([row for row in rows if row in undrawn], vocabulary):
-        yield from zip(some, _draw(drafts.verifier(some), uniforms[some, 1]).tolist())
+        yield from zip(some, draw(drafts.verifier(some), uniforms[some, 1]).tolist())
 
 
 def _tested(
@@ -104,11 +104,11 @@ def _tested(
         return
     law = torch.as_tensor(rule.recover(pair, index))[failed]
     at = [rows[i] for i in failed.tolist()]
-    drawn = pair.token[native(failed), native(_draw(law, uniforms[at, 1]))]
+    drawn = pair.token[native(failed), native(draw(law, uniforms[at, 1]))]
     yield from zip(at, drawn.tolist())
 
 
-def _draw(laws: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def draw(laws: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """The first column whose cdf exceeds u·total, [R]; one without mass is never drawn."""
     cdf = laws.cumsum(dim=-1)
     # Sums in parallel round differently: without this a token without mass could gain some.

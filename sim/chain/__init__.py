@@ -1,0 +1,22 @@
+"""Whole sequences: rounds of draft and verify on Markov pairs, exact by linear algebra."""
+
+from sim.chain.longrun import LongRun, long_run, speed_up
+from sim.chain.markov import MarkovPair, ngram_pair, random_pair
+from sim.chain.optimum import Optimum, best_round, best_run, best_run_at
+from sim.chain.rounds import Kernel, kernels, places
+
+__all__ = [
+    "Kernel",
+    "LongRun",
+    "MarkovPair",
+    "Optimum",
+    "best_round",
+    "best_run",
+    "best_run_at",
+    "kernels",
+    "long_run",
+    "ngram_pair",
+    "places",
+    "random_pair",
+    "speed_up",
+]

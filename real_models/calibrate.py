@@ -5,6 +5,10 @@
 Exact laws at every recorded position, no sampling; standard errors are clustered by prompt. A rule
 asks for fifteen to thirty values; at T = 1 each takes about a second on 640 positions of 49,152
 tokens, under top-k a hundredth of that.
+
+Where a trace lists the likeliest tokens alone, and T = 1 leaves the rest open, a rule has two
+values: the laxest that keeps the target whatever the rest holds, and one beyond which it is surely
+missed.
 """
 
 import argparse
@@ -16,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from real_models.laws.distributions import SamplingSettings
+from real_models.measuring.bounds import left_open
+from real_models.measuring.calibrated_bounds import BoundedCorpus, calibrate_bounds
 from real_models.measuring.corpus import trace_corpus
-from real_models.measuring.parts import Resources, chunks_digest
+from real_models.measuring.parts import Resources, chunks_digest, make_parts
 from real_models.models.loading import resolve_device
 from real_models.options.recording import (
     CODE,
@@ -53,8 +59,7 @@ class Plan:
     """What a command line asks for, checked. `keep`: bytes that prepared rows may take."""
 
     trace: Trace
-    samplings: tuple[SamplingSettings, ...]
-    asked: Wanted
+    asked: tuple[tuple[SamplingSettings, Wanted], ...]
     resources: Resources
     keep: int
 
@@ -92,9 +97,12 @@ def _plan(options: argparse.Namespace) -> Plan:
     keep = parse_bytes(options.memory_limit)
     device = resolve_device(options.device)
     trace = open_recording(options.trace)
-    require_decided(trace, samplings)
-    asked = replace(asked, rules=decided_rules(trace, asked.rules))
-    return Plan(trace, samplings, asked, Resources(str(device), min(keep, 1 << 30)), keep)
+    unsettled = left_open(trace, samplings)
+    settled = [sampling for sampling in samplings if sampling not in unsettled]
+    require_decided(trace, settled)
+    exact = replace(asked, rules=decided_rules(trace, asked.rules)) if settled else asked
+    each = [(sampling, asked if sampling in unsettled else exact) for sampling in samplings]
+    return Plan(trace, tuple(each), Resources(str(device), min(keep, 1 << 30)), keep)
 
 
 def _work(options: argparse.Namespace, plan: Plan) -> None:
@@ -103,8 +111,8 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
         print(f"The trace is not finished: {asked} prompts were asked for.", file=sys.stderr)
     cells = {
         f"{index:02d}-{one.rules[0]}": (_recording(plan, sampling), one)
-        for index, sampling in enumerate(plan.samplings)
-        for one in plan.asked.by_rule()
+        for index, (sampling, asked) in enumerate(plan.asked)
+        for one in asked.by_rule()
     }
     kept = ("imports", "rules", "target", "values", "tolerance", "settings")
     arguments = {"trace": str(options.trace), **{name: getattr(options, name) for name in kept}}
@@ -112,7 +120,7 @@ def _work(options: argparse.Namespace, plan: Plan) -> None:
     def manifest(seconds: float) -> dict[str, Any]:
         return make_manifest("real_models.calibrate", arguments, seconds, CODE)
 
-    run_calibration(options, _calibrate_recording, cells, plan.asked.target, manifest, CODE)
+    run_calibration(options, _calibrate_recording, cells, plan.asked[0][1].target, manifest, CODE)
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,23 @@ def _recording(plan: Plan, sampling: SamplingSettings) -> _Recording:
 
 
 def _calibrate_recording(recording: _Recording, asked: Wanted) -> Frames:
+    if left_open(recording.plan.trace, [recording.sampling]):
+        return calibrate_bounds(
+            _bounded(recording),
+            asked.rules,
+            asked.target,
+            grid=asked.grid,
+            tolerance=asked.tolerance,
+        )
     return calibrate_corpus(_corpus(recording), asked)
+
+
+@lru_cache(maxsize=1)
+def _bounded(recording: _Recording) -> BoundedCorpus:
+    """The listed rows of a recording; kept for the next rule."""
+    plan = recording.plan
+    parts = make_parts(plan.trace, (recording.sampling,), (), plan.resources)
+    return BoundedCorpus.of(recording.sampling.label, [part for part, _ in parts.values()])
 
 
 @lru_cache(maxsize=1)

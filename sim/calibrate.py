@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
+import pandas as pd
+
 from sim.checks import require_between, require_count
 from sim.commandline import Parser, parse_families, parse_rules, parse_values, run_command
 from sim.jobs.engine import Frames, run_cells
@@ -21,7 +23,7 @@ from sim.jobs.files import write_json, write_whole
 from sim.jobs.folder_lock import owned, withdraw_manifest
 from sim.jobs.manifest import Code, make_manifest
 from sim.pairs.families import FAMILIES
-from sim.report.calibrated import tell
+from sim.report.calibrated import TABLES, tell
 from sim.tables.calibration import TOLERANCE, calibrate
 from sim.tables.cells import Source, make_sources, prepared_batches
 from sim.tables.corpus import Corpus
@@ -116,19 +118,27 @@ def run_calibration(
     """
     started = time.perf_counter()
     with owned(options.out, command="sim.calibrate"):
-        table = run_cells(
+        tables = run_cells(
             function,
             cells,
             options.out / ".cells",
             resume=options.resume,
             stamp=code.stamp,
             label="calibrate",
-        )["calibrated"]
+        )
         withdraw_manifest(options.out)
-        path = options.out / "calibrated.parquet"
-        write_whole(path, lambda file: table.to_parquet(file, index=False))
+        for name in TABLES:
+            _write(tables.get(name), options.out / f"{name}.parquet")
         write_json(options.out / "manifest.json", manifest(time.perf_counter() - started))
-    tell(table, target, options.json)
+    tell(tables, target, options.json)
+
+
+def _write(table: pd.DataFrame | None, path: Path) -> None:
+    """Write a table; what another run left of one that this run has not is removed."""
+    if table is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_whole(path, lambda file: table.to_parquet(file, index=False))
 
 
 def _parser() -> Parser:

@@ -23,14 +23,23 @@ from sim.tables.tradeoff import DIVERGENCE_OF, KEYS, MEASURES
 from theory import CorpusFrontier, PartialRows, partial_law
 from theory.divergences import resolve_divergence
 
-__all__ = ["BOUNDED", "BoundedResults", "bound_part", "left_open", "partial_rows"]
+__all__ = [
+    "BOUNDED",
+    "KINDS",
+    "SIDES",
+    "BoundedResults",
+    "batches",
+    "bound_part",
+    "left_open",
+    "partial_rows",
+]
 
 BOUNDED: tuple[str, ...] = ("acceptance", *DIVERGENCE_OF)
 """Measures that have bounds; a column each with `_lower` and `_upper`."""
 SIDES = ("lower", "upper")
 _ARRAYS = 256  # of [rows, listed tokens] that are alive at once: boxes come in pieces
 _ROWS = 256  # more leave the cache
-_KINDS = {column: resolve_divergence(name) for column, name in DIVERGENCE_OF.items()}
+KINDS = {column: resolve_divergence(name) for column, name in DIVERGENCE_OF.items()}
 
 
 def left_open(trace: Trace, samplings: Sequence[SamplingSettings]) -> list[SamplingSettings]:
@@ -56,7 +65,7 @@ def bound_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     """
     pieces = []
     corpora = {name: CorpusFrontier("kl") for name in SIDES}
-    for rows in _batches(part):
+    for rows in batches(part):
         # [S, 2, measures, R] → [2, R, S, measures]
         bounds = np.stack([_bounds(setting, rows) for setting in settings])
         pieces.append(bounds.transpose(1, 3, 0, 2))
@@ -68,7 +77,7 @@ def bound_part(part: Part, settings: tuple[Setting, ...]) -> Frames:
     return {"positions": positions_of(part), **frames}
 
 
-def _batches(part: Part) -> Iterator[PartialRows]:
+def batches(part: Part) -> Iterator[PartialRows]:
     """The positions of a part in order, in batches of bounded size."""
     models = ("draft", "verifier")
     width = sum(part.chunk.listed(model, 0, 1).tokens.shape[-1] for model in models)
@@ -81,7 +90,7 @@ def _bounds(setting: Setting, rows: PartialRows) -> np.ndarray:
     """The two bounds of a setting in every measure at every row, [2, measures, R]."""
     law = partial_law(setting.build(), rows)
     found = {"acceptance": law.acceptance}
-    found |= {column: law.divergence(kind) for column, kind in _KINDS.items()}
+    found |= {column: law.divergence(kind) for column, kind in KINDS.items()}
     nothing = np.zeros_like(law.acceptance.lower)
     return np.stack([
         [found[name][side] if name in found else nothing for name in MEASURES] for side in (0, 1)

@@ -178,6 +178,6 @@ def _far(rule: str) -> Iterator[Setting]:
 
 def _monotone(values: Sequence[float]) -> bool:
     """Whether values only rise, or only fall, but for rounding; inf included."""
-    steps = [(a, b, ROUNDING * min(a, b)) for a, b in pairwise(values)]
+    steps = [(a, b, ROUNDING * min(a, b, 1e300)) for a, b in pairwise(values)]
     rises = all(b >= a - slack for a, b, slack in steps)
     return rises or all(b <= a + slack for a, b, slack in steps)

@@ -8,7 +8,7 @@ import pytest
 
 from sim.calibrate import main
 from sim.pairs.families import make_family
-from sim.tables.calibration import MET, MISSED, SLACK, calibrate
+from sim.tables.calibration import MET, MISSED, SLACK, _monotone, calibrate
 from sim.tables.cells import make_sources, prepared_batches
 from sim.tables.corpus import CALIBRATED, Corpus
 from sim.tables.grid import Setting
@@ -299,3 +299,9 @@ def test_json_is_one_document_with_every_source(capsys):
     for row in rows:
         assert row["kl_output_verifier"] <= 0.02 * (1 + 1e-9)
         assert row["acceptance"] <= row["best_acceptance"] + 1e-7
+
+
+def test_a_divergence_that_becomes_infinite_rises():
+    assert _monotone([0.0, 0.1, math.inf, math.inf])
+    assert _monotone([math.inf, math.inf, 0.2])
+    assert not _monotone([0.0, math.inf, 0.1])

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("sim.sweep", "acceptance against divergence, every rule on synthetic pairs"),
     "calibrate": ("sim.calibrate", "the parameter value that gives a wanted divergence"),
     "audit": ("sim.audit", "whether a sampler emits what it claims"),
+    "chain": ("sim.chain", "whole sequences: rules, blocks and the best, on Markov pairs"),
     "validate": ("theory.validate", "derive and check the ledger of claims"),
     "record": ("real_models.record", "store the logits of a pair of models along texts"),
     "ingest": ("real_models.ingest", "make such a store of arrays, or of what two servers tell"),

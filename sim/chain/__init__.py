@@ -1,5 +1,6 @@
 """Whole sequences: rounds of draft and verify on Markov pairs, exact by linear algebra."""
 
+from sim.chain.command import main
 from sim.chain.longrun import LongRun, long_run, speed_up
 from sim.chain.markov import MarkovPair, ngram_pair, random_pair
 from sim.chain.optimum import Optimum, best_round, best_run, best_run_at
@@ -15,6 +16,7 @@ __all__ = [
     "best_run_at",
     "kernels",
     "long_run",
+    "main",
     "ngram_pair",
     "places",
     "random_pair",

@@ -158,7 +158,7 @@ def _bounded(recording: _Recording) -> BoundedCorpus:
     """The listed rows of a recording; kept for the next rule."""
     plan = recording.plan
     parts = make_parts(plan.trace, (recording.sampling,), (), plan.resources)
-    return BoundedCorpus.of(recording.sampling.label, [part for part, _ in parts.values()])
+    return BoundedCorpus.of([part for part, _ in parts.values()])
 
 
 @lru_cache(maxsize=1)

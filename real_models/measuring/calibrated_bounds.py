@@ -5,8 +5,10 @@ the unlisted tokens hold, by the upper bound of the divergence (of an acceptance
 and the laxest that may keep it, by the other bound: beyond that one it is surely missed.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,13 +17,13 @@ from real_models.measuring.bounds import KINDS, SIDES, batches
 from real_models.measuring.parts import Part
 from sim.jobs.engine import Frames
 from sim.rounds.metrics import clustered_mean
-from sim.tables.calibration import Choice, calibrate
+from sim.tables.calibration import MET, MISSED, Choice, calibrate
 from sim.tables.grid import Setting
 from sim.tables.target import ACCEPTANCE, Point, Target
 from theory import CorpusFrontier, PartialRows, partial_law
 from theory.partial.envelope import Between
 
-__all__ = ["BoundedCorpus", "calibrate_bounds", "sentence"]
+__all__ = ["BoundedCorpus", "calibrate_bounds"]
 
 _STRICT = Setting("sps")
 
@@ -36,31 +38,22 @@ class BoundedCorpus:
     batches: Sequence[tuple[PartialRows, Sequence[str]]]
 
     @classmethod
-    def of(cls, source: str, parts: Sequence[Part]) -> "BoundedCorpus":
+    def of(cls, parts: Sequence[Part]) -> "BoundedCorpus":
         """All positions of the parts of one trace at temperature 1."""
-        header = parts[0].chunk.header
+        header, label = parts[0].chunk.header, parts[0].sampling.label
         found = [
             (rows, [part.chunk.entry.prompt_id] * len(rows.p))
             for part in parts
             for rows in batches(part)
         ]
-        return cls(header.pair, source, header.vocabulary, found)
+        return cls(header.pair, label, header.vocabulary, found)
 
-    def points(self, settings: Sequence[Setting], measure: str, side: str) -> list[Point]:
-        """Means of settings: acceptance and measure, both by one `side` of their bounds."""
-        at = SIDES.index(side)
-        found = []
-        for setting in settings:
-            bounds = self._bounds(setting, measure)
-            found.append(Point(*(float(np.mean(values[at])) for values in bounds)))
-        return found
-
-    def row(self, setting: Setting, target: Target) -> dict[str, object]:
+    def row(self, setting: Setting, target: Target) -> dict[str, Any]:
         """Both bounds of acceptance and divergence at a setting, with their standard errors."""
         accepted, spent = self._bounds(setting, target.divergence)
         labels = [label for _, prompts in self.batches for label in prompts]
         clusters = pd.factorize(np.array(labels))[0]
-        found: dict[str, object] = {"positions": len(labels)}
+        found: dict[str, Any] = {"positions": len(labels)}
         for name, bounds in ((ACCEPTANCE, accepted), (target.divergence, spent)):
             for side, values in zip(SIDES, bounds):
                 sums = np.bincount(clusters, weights=values)
@@ -75,17 +68,16 @@ class BoundedCorpus:
             frontier.add(rows.merged)
         return frontier
 
-    def _bounds(self, setting: Setting, measure: str) -> tuple[Between, Between]:
-        """Bounds of the acceptance and of one measure at every position."""
+    def _bounds(self, setting: Setting, divergence: str) -> tuple[Between, Between]:
+        """Bounds of the acceptance and of one divergence at every position."""
         rule, pieces = setting.build(), []
         for rows, _ in self.batches:
             law = partial_law(rule, rows)
-            other = law.acceptance if measure == ACCEPTANCE else law.divergence(KINDS[measure])
-            pieces.append((law.acceptance, other))
-        accepted, found = (
+            pieces.append((law.acceptance, law.divergence(KINDS[divergence])))
+        accepted, spent = (
             Between(*(np.concatenate(side) for side in zip(*bounds))) for bounds in zip(*pieces)
         )
-        return accepted, found
+        return accepted, spent
 
 
 def calibrate_bounds(
@@ -93,44 +85,58 @@ def calibrate_bounds(
     rules: Sequence[str],
     target: Target,
     *,
-    grid: dict[str, list[float]],
+    grid: Mapping[str, Sequence[float]],
     tolerance: float,
 ) -> Frames:
     """The tidy table "bounded": one row per rule.
 
-    source, pair, vocab, rule, parameter; value, the laxest that keeps the target for certain, with
-    status and note; positions; bounds of acceptance and divergence there; strict_acceptance bounds;
-    best_acceptance, the most that any rule may accept at the upper bound of the divergence; beyond,
-    the value behind which the target is surely missed (nan where there is none).
+    source, pair, vocab, rule, parameter; value, the laxest that keeps the target for certain (of
+    those that were tried, by `calibrate`'s search); positions; bounds of acceptance and divergence
+    there; bounds of strict_acceptance; best_acceptance, which no rule exceeds at the upper bound of
+    that divergence; beyond, the value behind which the target is surely missed (nan where every
+    value may keep it, none can, or the bound turns round); status; note.
     """
-    certain, possible = ("lower", "upper") if target.measure == ACCEPTANCE else ("upper", "lower")
-    choices = {
-        side: calibrate(
-            lambda asked, side=side: corpus.points(asked, target.measure, side),
-            rules, target, grid=grid, tolerance=tolerance,
-        )
-        for side in (certain, possible)
-    }  # fmt: skip
-    best, strict = corpus.frontier(target.kind), corpus.row(_STRICT, target)
+    known: dict[Setting, dict[str, Any]] = {}
+
+    def at(setting: Setting) -> dict[str, Any]:
+        if setting not in known:
+            known[setting] = corpus.row(setting, target)
+        return known[setting]
+
+    def search(accepted: str, measured: str) -> list[Choice]:
+        """Calibrate by one side of the acceptance, and one of the measure."""
+
+        def points(asked: Sequence[Setting]) -> list[Point]:
+            names = (f"{ACCEPTANCE}_{accepted}", f"{target.measure}_{measured}")
+            return [Point(*(at(setting)[name] for name in names)) for setting in asked]
+
+        return calibrate(points, rules, target, grid=grid, tolerance=tolerance)
+
+    needed = target.measure == ACCEPTANCE
+    certain = search("lower", "lower" if needed else "upper")
+    possible = search("upper", "upper" if needed else "lower")
+    best, strict = corpus.frontier(target.kind), at(_STRICT)
+    about = {name: getattr(corpus, name) for name in ("source", "pair", "vocab")}
+    about |= {f"strict_{name}": strict[name] for name in ("acceptance_lower", "acceptance_upper")}
     rows = []
-    for sure, may in zip(choices[certain], choices[possible]):
-        row = {
-            "source": corpus.source, "pair": corpus.pair, "vocab": corpus.vocab,
-            "rule": sure.setting.rule, "parameter": sure.setting.parameter,
-            "value": sure.setting.value, **corpus.row(sure.setting, target),
-            "strict_acceptance_lower": strict["acceptance_lower"],
-            "strict_acceptance_upper": strict["acceptance_upper"],
-        }  # fmt: skip
-        spent = row[f"{target.divergence}_upper"]
-        row["best_acceptance"] = best.acceptance(float(spent))
-        row["beyond"] = may.setting.value if may.status == "met" else np.nan
-        row |= {"status": sure.status, "note": sentence(sure, target)}
-        rows.append(row)
+    for sure, may in zip(certain, possible):
+        found = at(sure.setting)
+        rows.append(about | vars(sure.setting) | found | {
+            "best_acceptance": best.acceptance(found[f"{target.divergence}_upper"]),
+            "beyond": may.setting.value if may.status == MET and may.monotone else np.nan,
+            "status": sure.status,
+            "note": _sentence(sure, may, target),
+        })  # fmt: skip
     return {"bounded": pd.DataFrame(rows)}
 
 
-def sentence(choice: Choice, target: Target) -> str:
-    """What has to be said beside a value that keeps the target for certain."""
-    if not np.isfinite(choice.point.realised):
+def _sentence(sure: Choice, may: Choice, target: Target) -> str:
+    """What has to be said beside a value; "" where the target is kept for certain."""
+    if sure.status != MISSED:
+        return sure.sentence(target)
+    most, least = ("at most", "less") if target.measure == ACCEPTANCE else ("at least", "more")
+    if may.status == MISSED:
+        return f"misses it whatever the rest: {most} {may.point.realised:.4g}"
+    if not math.isfinite(sure.point.realised):
         return "its bounds say nothing: an unlisted token may cost without end"
-    return choice.sentence(target)
+    return f"none keeps it for certain: may be {least} than it, {sure.point.realised:.4g}"

@@ -15,7 +15,10 @@ TABLES = ("calibrated", "bounded")
 """What a calibration writes: exact means, and two-sided bounds where rows are partly known."""
 
 _HEAD = ("rule", "value", "acceptance", "{}, nats", "sps", "best there", "share of the gain", "")
-_BOUNDED = ("rule", "keeps it for certain", "acceptance", "{}, nats", "misses it beyond", "")
+_BOUNDED = (
+    *("rule", "keeps it for certain", "acceptance", "{}, nats"),
+    *("no rule above", "misses it beyond", ""),
+)
 
 
 def tell(tables: Frames, target: Target, as_json: bool) -> None:
@@ -69,7 +72,14 @@ def _line(row: pd.Series, target: Target) -> tuple[str, ...]:
 def _bounded_line(row: pd.Series, target: Target) -> tuple[str, ...]:
     beyond = f"{row['beyond']:.5g}" if math.isfinite(row["beyond"]) else "–"
     between = (_between(row, name) for name in ("acceptance", target.divergence))
-    return (row["rule"], _value(row), *between, beyond, row["note"])
+    return (
+        row["rule"],
+        _value(row),
+        *between,
+        f"{row['best_acceptance']:.4f}",
+        beyond,
+        row["note"],
+    )
 
 
 def _between(row: pd.Series, name: str) -> str:

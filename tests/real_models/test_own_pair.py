@@ -57,7 +57,7 @@ def test_the_page_has_its_commands_in_this_order():
     assert commands == [
         "real_models.ingest", "real_models.calibrate", "real_models.measure",
         "real_models.ingest", "real_models.calibrate", "real_models.measure",
-        "real_models.ingest", "real_models.calibrate",
+        "real_models.calibrate", "real_models.ingest", "real_models.calibrate",
     ]  # fmt: skip
     assert [kind for kind, *_ in STEPS].count("python") == 2
 

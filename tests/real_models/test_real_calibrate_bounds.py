@@ -1,19 +1,14 @@
 """Calibration on lists at T = 1: what keeps the target for certain, and what surely misses it."""
 
 import json
-import math
-from dataclasses import replace
 
 import pandas as pd
 import pytest
 from measured_traces import listed_trace
 
-from real_models import calibrate
-from real_models.measuring.calibrated_bounds import sentence
-from sim.tables.calibration import Choice
-from sim.tables.grid import Setting
-from sim.tables.target import Point, Target
+from real_models import calibrate, measure
 
+COLUMN = {"kl=0.05": "kl_output_verifier", "tv=0.05": "tv"}
 RULES = ["cactus", "lenience", "frontier", "sps", "typical"]
 
 
@@ -41,15 +36,41 @@ def test_the_exact_value_lies_between_the_two(trace, listed, tmp_path, capsys, t
             continue
         ends = sorted([row["value"], row["beyond"]])
         assert ends[0] * (1 - 2e-3) <= exact["value"] <= ends[1] * (1 + 2e-3)
-        side = "acceptance_lower" if target.startswith("acc") else f"{exact_column(target)}_upper"
-        level = float(target.split("=")[1])  # a bound may jump over it
-        assert (
-            row[side] >= level * (1 - 1e-9) if side[0] == "a" else row[side] <= level * (1 + 1e-9)
+        if target.startswith("acceptance"):
+            assert row["acceptance_lower"] >= 0.8 - 1e-9
+        else:
+            assert row[f"{COLUMN[target]}_upper"] <= 0.05 + 1e-9
+
+
+@pytest.mark.parametrize("target", COLUMN)
+def test_where_the_value_is_certain_the_whole_rows_keep_the_target(
+    trace, listed, tmp_path, capsys, target
+):
+    """At the certain value whole rows lie within the bounds; behind the other they miss."""
+    asked = ["--target", target, "--settings", "T=1", "--rules", "cactus", "lenience", "frontier"]
+    for row in rows_of(listed, capsys, *asked, "--out", str(tmp_path / "found"))["bounded"]:
+        kept, missed = (
+            exact_at(trace, row["rule"], value, tmp_path)
+            for value in (row["value"], row["beyond"] * further(row))
         )
+        for name in ("acceptance", COLUMN[target]):
+            assert row[f"{name}_lower"] <= kept[name] + 1e-9
+            assert kept[name] <= row[f"{name}_upper"] + 1e-9
+        assert kept["acceptance"] <= row["best_acceptance"] + 1e-9
+        assert kept[COLUMN[target]] <= 0.05 + 1e-9 < missed[COLUMN[target]]
 
 
-def exact_column(target):
-    return {"kl": "kl_output_verifier", "tv": "tv"}[target.split("=")[0]]
+def further(row):
+    """A factor that goes a little beyond: laxer for a divergence."""
+    return 1.01 if row["beyond"] > row["value"] else 0.99
+
+
+def exact_at(trace, rule, value, tmp_path):
+    """The measured row of one value on whole rows."""
+    out = tmp_path / "measured"
+    asked = ["--rules", rule, "--values", repr(value), "--settings", "T=1", "--jobs", "1"]
+    assert measure.main([str(trace), *asked, "--device", "cpu", "--out", str(out), "--json"]) == 0
+    return pd.read_parquet(out / "tradeoff.parquet").iloc[0]
 
 
 def test_open_and_decided_settings_go_together(listed, tmp_path, capsys):
@@ -73,10 +94,16 @@ def test_what_is_printed_names_both_ends(listed, tmp_path, capsys):
     assert " … " in said
 
 
-def test_a_bound_without_an_end_is_said():
-    setting, target = Setting("typical", "epsilon", 0.1), Target("kl", 0.05)
-    missed = Choice(setting, Point(0.9, math.inf), "missed", True, 3)
-    assert sentence(missed, target).startswith("its bounds say nothing")
-    assert (
-        sentence(replace(missed, point=Point(0.9, 0.2)), target) == "no value gives less than 0.2"
-    )
+@pytest.mark.parametrize(
+    ("rule", "value", "target", "said"),
+    [
+        ("typical", "0.3", "kl=0.0001", "misses it whatever the rest: at least 0."),
+        ("sps", None, "acceptance=1", "misses it whatever the rest: at most 0."),
+        ("sps", None, "kl=0.05", "has no parameter and gives 0"),
+    ],
+)
+def test_what_cannot_be_kept_is_said(listed, tmp_path, capsys, rule, value, target, said):
+    values = ["--values", f"{rule}={value}"] if value else []
+    asked = ["--rules", rule, *values, "--target", target, "--settings", "T=1"]
+    (row,) = rows_of(listed, capsys, *asked, "--out", str(tmp_path / "out"))["bounded"]
+    assert row["note"].startswith(said)

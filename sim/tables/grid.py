@@ -48,6 +48,8 @@ def _spaced(values: Iterable[float]) -> tuple[float, ...]:
 _TYPICAL = ("typical", "truncated_typical")
 # Round values, a factor of about two apart, with the paper's own 0.75 and 1.
 _BUDGETS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.75, 1.0, 2.0)
+# For KL log(a/b): a factor of 1.05 to 20 between what is kept of the likeliest and the rarest.
+_MULTIPLIERS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 8.0)
 _SHARES = _spaced(np.linspace(0, 1, 13))
 _SIGNED = _spaced(np.linspace(-1, 1, 13))
 _SQUARES = _spaced(np.linspace(0, 1, 13) ** 2)
@@ -63,6 +65,7 @@ DEFAULT_GRID: dict[str, tuple[float, ...]] = {
     "ears": _SQUARES,
     "mentored": _BUDGETS,
     "frontier": _BUDGETS,
+    "frontier_corpus": _MULTIPLIERS,
     "cascade_chow": _SHARES,
     "cascade_diff": _SIGNED,
     "cascade_opt": _SIGNED,

@@ -65,7 +65,9 @@ def torch_on(device):
 def _iterates(name, parameters):
     """Whether a rule is solved by steps that stop when every value is found."""
     bracketed = parameters.get("divergence") in ("reverse_kl", "power:1.5", "power:-0.5")
-    return name in ("frontier", "mentored") or (name == "cactus_exact" and bracketed)
+    return name in ("frontier", "frontier_corpus", "mentored") or (
+        name == "cactus_exact" and bracketed
+    )
 
 
 LIBRARIES = [

@@ -28,7 +28,7 @@ from theory_strategies import (
 from theory import RULES, divergence, make_rule, one_step, one_steps
 
 # Rules whose target is found by a root; the plain reference stops at the rounding of D there.
-BY_ROOT = {"mentored", "frontier", "cactus_exact", "cactus_target_only"}
+BY_ROOT = {"mentored", "frontier", "frontier_corpus", "cactus_exact", "cactus_target_only"}
 SUPPORT_KEEPERS = (
     *("cactus", "cactus_exact", "cactus_target_only"),
     *("lenience", "mentored", "top_k", "sps", "target_only"),
@@ -216,6 +216,7 @@ STRICT = [
     ("interpolation", {"alpha": 0}),
     ("ears", {"tau": 0}),
     ("mentored", {"level": 0}),
+    ("frontier_corpus", {"multiplier": 0}),
     *(("frontier", {"level": 0, "divergence": kind}) for kind in ALL_KINDS),
     ("cascade_diff", {"alpha": -1}),
     ("cascade_opt", {"alpha": -math.inf}),

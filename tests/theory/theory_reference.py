@@ -122,6 +122,27 @@ def plain_divergence(kind, h, q):
     return math.fsum(summand(kind, a, b) for a, b in zip(h, q))
 
 
+def plain_recession(kind):
+    kind = "jensen_shannon" if kind == "js" else kind
+    return RECESSION[kind] if kind in RECESSION else _power_recession(kind)
+
+
+def plain_slope(kind, log_t):
+    """f̃′(t) of the generator with f̃(1) = f̃′(1) = 0."""
+    t = math.exp(min(log_t, 700.0))
+    if kind == "kl":
+        return log_t
+    if kind == "total_variation":
+        return 0.5 * ((t > 1) - (t < 1))
+    if kind in ("jensen_shannon", "js"):
+        return 0.5 * (LN2 + log_t - math.log1p(t))
+    # The others are powers t^(o−1), o = 0 of KL(q‖h), ½ of Hellinger's, 2 of χ².
+    order = {"reverse_kl": 0.0, "squared_hellinger": 0.5, "pearson_chi2": 2.0}.get(kind)
+    factor = {"squared_hellinger": 0.25, "pearson_chi2": 2.0}.get(kind, 1.0)
+    order = float(kind.removeprefix("power:")) if order is None else order
+    return factor * math.expm1(max(min((order - 1) * log_t, 700.0), -700.0)) / (order - 1)
+
+
 # --- target rules ----------------------------------------------------------------------------
 
 
@@ -155,8 +176,8 @@ def scaled(log_a, y):
     return math.exp(min(log_a + math.log(y), 700.0))
 
 
-def clipped(p, q, mass):
-    """clip(p, bq, aq) that rejects `mass`; beyond the support of q, leaked in proportion."""
+def factors(p, q, mass):
+    """log a and b of clip(p, bq, aq) that rejects `mass`."""
     outside = math.fsum(p_n for p_n, q_n in zip(p, q) if q_n == 0)
     inside = max(mass - outside, 0.0)
 
@@ -166,8 +187,13 @@ def clipped(p, q, mass):
     def too_low(b):
         return math.fsum(max(b * y - x, 0.0) for x, y in zip(p, q)) < mass
 
-    log_a = halved(0.0, 1500.0, too_high)[1]
-    b = halved(0.0, 1.0, too_low)[1]
+    return halved(0.0, 1500.0, too_high)[1], halved(0.0, 1.0, too_low)[1]
+
+
+def clipped(p, q, mass):
+    """clip(p, bq, aq) that rejects `mass`; beyond the support of q, leaked in proportion."""
+    outside = math.fsum(p_n for p_n, q_n in zip(p, q) if q_n == 0)
+    log_a, b = factors(p, q, mass)
     share = 1 - mass / outside if outside > mass else 0.0
     # b·q of the faintest tokens is kept off 0, which would cost everything where f(0) is inf.
     return [
@@ -188,6 +214,23 @@ def best_target(p, q, level, kind, on_support=False):
         return clipped(p, q, low)
     too_far = lambda mass: plain_divergence(kind, clipped(p, q, mass), q) > level  # noqa: E731
     return clipped(p, q, halved(low, tv(p, q), too_far)[1])
+
+
+def priced_target(p, q, multiplier, divergence="kl"):
+    """The law of least rejected mass behind which a unit of acceptance costs at least μ nats."""
+    if multiplier in (0, math.inf):
+        return list(p) if multiplier else list(q)
+    outside = math.fsum(p_n for p_n, q_n in zip(p, q) if q_n == 0)
+    low = outside if math.isinf(plain_recession(divergence)) else 0.0
+
+    def steep(mass):
+        log_a, b = factors(p, q, mass)
+        above = plain_recession(divergence) if mass < outside else plain_slope(divergence, log_a)
+        return above - plain_slope(divergence, math.log(b) if b > 0 else -math.inf) > multiplier
+
+    if tv(p, q) <= low or not steep(low):
+        return clipped(p, q, low)
+    return clipped(p, q, halved(low, tv(p, q), steep)[1])
 
 
 def switch(trusts):
@@ -354,6 +397,7 @@ PLAIN = {
     "ears": coupled(ears),
     "mentored": coupled(lambda p, q, level: best_target(p, q, level, "reverse_kl", True)),
     "frontier": coupled(lambda p, q, level, divergence="kl": best_target(p, q, level, divergence)),
+    "frontier_corpus": coupled(priced_target),
     "cascade_chow": switch(lambda p, q, alpha: max(p) >= 1 - alpha),
     "cascade_diff": switch(lambda p, q, alpha: max(p) >= max(q) - alpha),
     "cascade_opt": switch(opt_trusts),

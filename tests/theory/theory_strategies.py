@@ -98,6 +98,7 @@ PARAMETERS = {
     "ears": {"tau": _number(0.0, 1.0)},
     "mentored": {"level": _level()},
     "frontier": {"level": _level(), **_BOUNDARY},
+    "frontier_corpus": {"multiplier": _number(0.01, 8.0, 0.0, math.inf), **_BOUNDARY},
     "cascade_chow": {"alpha": _number(0.0, 1.0)},
     "cascade_diff": {"alpha": _number(-1.0, 1.0, 0.0)},
     # No round values: α·TV would tie with the maxima of uniform rows, up to the order of a sum.
@@ -161,6 +162,8 @@ EXAMPLES = [
     ("mentored", {"level": 0.05}),
     ("frontier", {"level": 0.05}),
     ("frontier", {"level": 0.1, "divergence": "jensen_shannon"}),
+    ("frontier_corpus", {"multiplier": 0.7}),
+    ("frontier_corpus", {"multiplier": 0.4, "divergence": "jensen_shannon"}),
     ("cascade_chow", {"alpha": 0.5}),
     ("cascade_diff", {"alpha": 0.1}),
     ("cascade_opt", {"alpha": 0.3}),

@@ -18,6 +18,7 @@ from theory.partial.targets import (
     divergence_between,
     frontier,
     mixture,
+    priced,
     switch,
     token_cascade,
 )
@@ -150,6 +151,11 @@ def _(rule: targets.Mentored, rows: PartialRows) -> Envelope:
 @envelope.register
 def _(rule: targets.Frontier, rows: PartialRows) -> Envelope:
     return frontier(rows, rule.level, resolve_divergence(rule.divergence))
+
+
+@envelope.register
+def _(rule: targets.FrontierCorpus, rows: PartialRows) -> Envelope:
+    return priced(rows, rule.multiplier, resolve_divergence(rule.divergence))
 
 
 @envelope.register

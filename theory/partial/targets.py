@@ -14,6 +14,8 @@ from theory.partial.envelope import Between, Envelope
 from theory.partial.kept import pieces_of, strict
 from theory.partial.rows import PartialRows
 
+HALVINGS = 60
+
 
 def mixture(rows: PartialRows, share: float) -> Envelope:
     """αp + (1−α)q: known on A; acceptance 1 − (1−α)·TV(p, q), and the divergence of p̄ from q.
@@ -89,6 +91,81 @@ def frontier(
         ratio,
         known=lambda asked: _spent(rows, wanted, steepest) if asked == kind else None,
     )
+
+
+@quiet()
+def priced(rows: PartialRows, multiplier: float, kind: Divergence) -> Envelope:
+    """clip(p, bq, aq) with f′(a) − f′(b) = μ.
+
+    Σ h = 1 where Σ(p − aq)₊ = Σ(bq − p)₊, of which the first falls and the second rises in b. Both
+    are least on the merged row and largest on the split one: b is least where the one is merged and
+    the other split, and largest the other way round.
+    """
+    if multiplier == 0:
+        return strict(rows)
+    if math.isinf(multiplier):
+        return mixture(rows, 1.0)
+    ends = [
+        _factors_at(kind, multiplier, *pairs)
+        for pairs in ((rows.merged, rows.split), (rows.split, rows.merged))
+    ]
+    (b_low, a_low), (b_high, a_high) = ends
+    low, high = _recovered(rows.merged, b_low), _recovered(rows.split, b_high)
+    leaks = not math.isinf(kind.recession)
+    if not leaks:  # what is rejected is what is recovered, and bounded by both
+        low = np.maximum(low, _rejected(rows.merged, a_high))
+        high = np.maximum(np.minimum(high, _rejected(rows.split, a_low)), low)
+    first, last = low[:, None], high[:, None]
+    outside = [_rejected(pair, np.full(len(b_low), math.inf)) for pair in (rows.merged, rows.split)]
+    shares = _leaked(first, last, *outside) if leaks else (0.0, 0.0)
+    boxes = [
+        _clip(rows, b[:, None] * UNIT, a[:, None] * UNIT, share)
+        for (b, a), share in zip(ends, shares)
+    ]
+    # Where q has nothing outside A, nothing is emitted there, unless it may leak.
+    emits = np.where(rows.q_outside > 0, a_high, 1.0)
+    emits = np.where(low < outside[1], math.inf, emits) if leaks else emits
+    return Envelope(
+        rows,
+        Between(*(np.clip(1.0 - mass, 0.0, 1.0) for mass in (high, low))),
+        boxes[0],
+        boxes[1],
+        (b_low[:, None], emits[:, None]),
+    )
+
+
+def _rejected(pair: Any, above: Any) -> Any:
+    kept = np.where(pair.q > 0, above[:, None] * pair.q, 0.0)  # inf·0 would be NaN
+    return np.sum(np.maximum(pair.p - kept, 0.0), axis=-1)
+
+
+def _recovered(pair: Any, below: Any) -> Any:
+    return np.sum(np.maximum(below[:, None] * pair.q - pair.p, 0.0), axis=-1)
+
+
+def _factors_at(kind: Divergence, multiplier: float, rejects: Any, recovers: Any) -> Any:
+    """b and a with f′(a) − f′(b) = μ where what one pair rejects is what the other recovers.
+
+    Where f′ has an end, tokens with q = 0 are accepted rather than that b rises beyond the factor
+    at which they cost μ.
+    """
+    low, high = np.zeros(len(rejects.p)), np.ones(len(rejects.p))
+    for _ in range(HALVINGS):
+        below = 0.5 * (low + high)
+        above = _above(kind, multiplier, below)
+        short = (_recovered(recovers, below) < _rejected(rejects, above)) & np.isfinite(above)
+        low, high = np.where(short, below, low), np.where(short, high, below)
+    return high, _above(kind, multiplier, high)
+
+
+def _above(kind: Divergence, multiplier: float, below: Any) -> Any:
+    """a ≥ 1 with f′(a) = f′(b) + μ, by halving 1/a; inf where no factor is so steep."""
+    low, high = np.zeros_like(below), np.ones_like(below)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        steep = kind.slope(1.0 / middle) - kind.slope(below) > multiplier
+        low, high = np.where(steep, middle, low), np.where(steep, high, middle)
+    return np.where(low > 0, 1.0 / np.where(high > 0, high, 1.0), math.inf)
 
 
 def _leaked(first: Any, last: Any, least: Any, most: Any) -> tuple[Any, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from theory.arrays import Array, check_scalar
+from theory.arrays import Array, check_scalar, coerce
 from theory.divergences.kinds import Divergence, resolve_divergence
-from theory.frontier.clipped import clipped_law
+from theory.frontier.clipped import ClippedFamily, clipped_law
 from theory.frontier.merging import clipped_target, surely_kept
 from theory.law import OneStep
 from theory.pair import Pair
@@ -158,4 +158,47 @@ class Frontier(_ClippedRule):
         return resolve_divergence(self.divergence)
 
 
-TARGET_RULES: list[type[TargetRule]] = [SpS, Lenience, Interpolation, Ears, Mentored, Frontier]
+@dataclass(frozen=True)
+class FrontierCorpus(TargetRule):
+    """π = clip(p, bq, aq) with f′(a) − f′(b) = μ: the best for a budget in the mean (claim 17).
+
+    ``multiplier`` μ ≥ 0 (inf allowed) is one price for all places, nats of the divergence for a
+    unit of acceptance, where `frontier` has one level: it spends where a nat buys most. 0 is
+    strict, inf accepts everything; for KL μ = log(a/b). π by bisection, met to about 10⁻¹³ in the
+    rejected mass.
+    """
+
+    multiplier: float
+    divergence: str | Divergence = "kl"
+    name = "frontier_corpus"
+    parameter = "multiplier"
+    needs_order = True
+    keeps_strict = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scalar("multiplier", self.multiplier, 0.0, math.inf)
+        resolve_divergence(self.divergence)
+
+    def law(self, pair: Pair) -> OneStep:
+        kind, xp = resolve_divergence(self.divergence), pair.xp
+        if self.multiplier == 0:
+            return OneStep(1.0 - pair.total_variation, pair.q)
+        if math.isinf(self.multiplier):
+            return OneStep(xp.ones_like(pair.total_variation), pair.p)
+        family: ClippedFamily = pair.cached(
+            ("frontier", kind), lambda: ClippedFamily.of(pair, kind)
+        )
+        wanted = coerce(pair.total_variation, [float(self.multiplier)])[1]
+        return family.law(family.mass_at(wanted)[:, 0])
+
+    def target(self, pair: Pair) -> Array:
+        if pair.is_sorted:
+            return self.law(pair).output
+        ordered, back = pair.sorted_by_ratio()
+        return back(self.law(ordered).output)
+
+
+TARGET_RULES: list[type[TargetRule]] = [
+    *(SpS, Lenience, Interpolation, Ears, Mentored, Frontier, FrontierCorpus)
+]

@@ -16,7 +16,7 @@ from theory.rules import CandidateRule, TargetOnlyRule
 
 NAMES = {
     *("sps", "lenience", "interpolation", "ears", "mentored", "frontier"),
-    *("cascade_chow", "cascade_diff", "cascade_opt"),
+    *("frontier_corpus", "cascade_chow", "cascade_diff", "cascade_opt"),
     *("cascade_token_v1", "cascade_token_v2", "cascade_token_v3", "fuzzy"),
     *("cactus", "cactus_exact", "cactus_target_only", "target_only"),
     *("typical", "top_k", "top_n_delta"),
@@ -107,6 +107,7 @@ RANGES = [
     ("interpolation", "alpha", (0, 0.5, 1), (-0.1, 1.1, math.nan)),
     ("ears", "tau", (0, 1), (-0.1, 1.1, math.nan)),
     ("mentored", "level", (0, 1e9, math.inf), (-1e-9, math.nan)),
+    ("frontier_corpus", "multiplier", (0, 1e9, math.inf), (-1e-9, math.nan)),
     ("frontier", "level", (0, 1e9, math.inf), (-1e-9, math.nan)),
     ("cascade_chow", "alpha", (0, 1), (-0.1, 1.1, math.nan)),
     ("cascade_diff", "alpha", (-1, 1), (-1.1, 1.1, math.nan)),

@@ -49,7 +49,7 @@ KIND_TITLES = {
     "other": "others",
 }
 SOURCE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _AT_LEVEL = {"color": "#555555", "linewidth": 0.9, "linestyle": (0, (5, 2))}
 BUDGET_RULES = {
     "cactus": "cactus\nclosed-form γ, accepts with γ/p",
@@ -291,7 +291,7 @@ def _handles(rules: Sequence[str], kind: str, markers: dict[str, str]) -> list[L
 def rule_markers(rules: Sequence[str]) -> dict[str, str]:
     """A marker for each rule; `sps`, the reference, is the star.
 
-    They are distinct among the first seven rules of a kind.
+    They are distinct among the first eight rules of a kind.
     """
     markers: dict[str, str] = {}
     for kind in KINDS:

@@ -25,12 +25,13 @@ PROMPTS = [
 CACTUS = make_rule("cactus", delta=0.3)
 PARAMETERS = {
     "l": 0.5, "alpha": 0.3, "tau": 0.3, "level": 0.1, "threshold": 0.1, "delta": 0.3, "k": 3,
-    "top_p": 0.8, "rate": 0.6,
+    "top_p": 0.8, "rate": 0.6, "multiplier": 0.7,
 }  # fmt: skip
 
 
 STRICT_AT_ZERO = {
-    *("sps", "lenience", "ears", "mentored", "frontier", "cactus", "cactus_exact"),
+    *("sps", "lenience", "ears", "mentored", "frontier", "frontier_corpus"),
+    *("cactus", "cactus_exact"),
     *("cactus_target_only", "target_only", "typical", "top_n_delta"),
     *("constant_threshold", "ratio_threshold"),
     *("truncated_typical", "truncated_top_k", "truncated_top_p"),

@@ -153,7 +153,10 @@ def test_no_rule_is_above_the_frontier_and_nothing_is_nan(family):
     table = tradeoff.rows()
     assert not table.isna().any(axis=None)
     assert set(table["rule"]) == set(RULES)
-    assert table["frontier_gap"].min() > -1e-7
+    # frontier_corpus lies on the frontier, which is interpolated to about 1e-6.
+    on_it = table["rule"] == "frontier_corpus"
+    assert table.loc[~on_it, "frontier_gap"].min() > -1e-7
+    assert table.loc[on_it, "frontier_gap"].abs().max() < 5e-6
     curve = tradeoff.frontier()
     assert list(curve.columns) == ["source", "pair", "vocab", "level", "acceptance"]
     assert not curve.isna().any(axis=None)

@@ -1,5 +1,15 @@
 """Several candidates for a place: the one draft that they amount to, and the laws in use."""
 
 from theory.candidates.effective import SCHEMES, effective_draft
+from theory.candidates.in_use import k_seq, lowest_ratio, one_by_one
+from theory.candidates.selection import Selection, select
 
-__all__ = ["SCHEMES", "effective_draft"]
+__all__ = [
+    "SCHEMES",
+    "Selection",
+    "effective_draft",
+    "k_seq",
+    "lowest_ratio",
+    "one_by_one",
+    "select",
+]

@@ -86,25 +86,30 @@ def whole_count(count: Any) -> int:
     return count
 
 
-def nearest(increments: Any, q: Any) -> Any:
-    """Return u ``[V]`` for increments in descending order of p/q: the antitonic regression.
+def flat_blocks(increments: Any, q: Any) -> tuple[Any, Any]:
+    """Return u ``[V]`` for increments in descending order of p/q, and the block of each token.
 
-    Tokens with q = 0 stand first and keep what they have.
+    u/q is the antitonic regression of the increments over q, constant on each block 0, 1, …; a
+    token with q = 0 keeps what it has, and is a block of its own, below 0.
     """
-    u, inside = increments.copy(), q > 0
-    weights = q[inside]
-    # In units of the largest ratio, so that a faint q does not overflow.
-    with np.errstate(over="ignore"):
-        ratio = increments[inside] / weights
-    u[inside] = weights * isotonic_regression(ratio, weights=weights, increasing=False).x
-    return u
+    inside = q > 0
+    u, weights = increments.copy(), q[inside]
+    block = np.arange(len(q)) - len(q)
+    if len(weights):
+        with np.errstate(over="ignore"):
+            ratio = increments[inside] / weights
+        found = isotonic_regression(ratio, weights=weights, increasing=False)
+        u[inside] = weights * found.x
+        edges = np.asarray(found.blocks)
+        block[inside] = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    return u, block
 
 
 def _by_order(increments: Increments) -> Callable[..., Any]:
     """The effective draft of one row that is sorted by p/q ascending, as a pair is."""
 
     def row(p: Any, q: Any, token: Any, count: int) -> Any:
-        return nearest(increments(p[::-1], count), q[::-1])[::-1]
+        return flat_blocks(increments(p[::-1], count), q[::-1])[0][::-1]
 
     return row
 

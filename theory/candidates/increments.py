@@ -54,7 +54,12 @@ def without_replacement(p: Any, count: int) -> Any:
 def _pairs(p: Any) -> Any:
     """g_j = p_j Σ_{i<j} w_i + w_j Σ_{i<j} p_i with w = p/(1 − p)."""
     odds = p / _others(p)
-    return p * (np.cumsum(odds) - odds) + odds * (np.cumsum(p) - p)
+    return p * _before(odds) + odds * _before(p)
+
+
+def _before(values: Any) -> Any:
+    """The sum of the entries before each, which a difference would round."""
+    return np.append(0.0, np.cumsum(values[:-1]))
 
 
 def _others(p: Any) -> Any:
@@ -112,8 +117,8 @@ def _sums_before(z: Any, p: Any, count: int) -> tuple[list[Any], list[Any]]:
     e, d = [np.ones_like(z)], [np.zeros_like(z)]
     for _ in range(count - 1):
         more_e, more_d = z * e[-1], p * e[-1] + z * d[-1]
-        e.append(np.cumsum(more_e) - more_e)
-        d.append(np.cumsum(more_d) - more_d)
+        e.append(_before(more_e))
+        d.append(_before(more_d))
     return e, d
 
 

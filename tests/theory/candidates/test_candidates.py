@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chi2
 from theory_strategies import EXAMPLES, label
 
 import theory

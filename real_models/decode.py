@@ -35,12 +35,14 @@ from real_models.options.rules import add_rule_options, rule_from
 from real_models.options.threads import add_threads_option, set_threads
 from real_models.prompts import Prompt, given_prompt, read_prompts, told_form
 from sim.commandline import Parser
+from theory.blocks import VERIFICATIONS
 
 __all__ = ["main"]
 
 EXAMPLE = """examples:
   python -m real_models.decode --pair smollm2-skip3 --rule cactus --delta 0.5 --draft-tokens 10
   python -m real_models.decode --verifier smollm2 --draft lookup:3 --rule sps --temperature 0
+  python -m real_models.decode --pair smollm2-skip3 --rule sps --verification block
   python -m real_models.decode --pair smollm2-skip4 --prompt "Rivers shape the land in" --json
 """
 
@@ -75,6 +77,7 @@ def _main(args: argparse.Namespace) -> int:
         seed=args.seed,
         measure=not args.no_measure,
         compare=not args.no_compare,
+        verification=args.verification,
     )
     figures = {"pair": pair.name, "device": pair.device.type, "form": form, **summary(found)}
     if args.out is not None:
@@ -124,6 +127,9 @@ def _parser() -> Parser:
         help="put prompts that do not say it through the model's chat template, or do not "
         "(default: where there is one)")  # fmt: skip
     add("--draft-tokens", type=int, default=5, help="longest draft of a round (default 5)")
+    add("--verification", choices=VERIFICATIONS, default="token",
+        help="test the drafts of a round one after another (token, the default) or as one block, "
+        "which accepts as many or more by the same laws")  # fmt: skip
     add("--new-tokens", type=int, default=64, help="longest text (default 64)")
     add("--batch-size", type=int, default=1, help="texts side by side (default 1)")
     add("--greedy-draft", action="store_true", help="the draft proposes its likeliest token")

@@ -37,7 +37,7 @@ from transformers import (
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from real_models.decoding.drafters import Drafter, ModelDrafter, PromptLookup
-from real_models.decoding.loop import Request, run_batch, whole_number
+from real_models.decoding.loop import Request, check_verification, run_batch, whole_number
 from real_models.decoding.speculation import Speculation
 from real_models.errors import UserError
 from real_models.laws.processor_laws import ProcessorLaws, processor_laws
@@ -64,6 +64,7 @@ def generate(
     draft_tokens: int = 5,
     greedy_draft: bool = False,
     prompt_lookup: int | None = None,
+    verification: str = "token",
     **arguments: Any,
 ) -> Any:
     """`model.generate(**arguments)` by draft-and-verify; see the module for the way to call it.
@@ -73,6 +74,7 @@ def generate(
     greedy_draft          : the draft proposes its likeliest token, so that p is one-hot.
     prompt_lookup         : look drafts up in the text (sequences of up to so many tokens) instead
                             of asking an assistant model.
+    verification          : "token", or "block" for all drafts of a round at once.
 
     Random numbers come from torch's global generator: `torch.manual_seed` makes a call repeatable.
     Returns what `generate` returns; scores, logits, attentions and hidden states are refused. With
@@ -84,6 +86,7 @@ def generate(
     """
     chosen = _rule(rule, rule_parameters or {})
     draft_tokens = whole_number("draft_tokens", draft_tokens, 1)
+    check_verification(verification)
     if (assistant_model is None) == (prompt_lookup is None):
         raise UserError("give either an assistant_model or prompt_lookup")
     if assistant_model is not None:
@@ -91,7 +94,9 @@ def generate(
     else:
         prompt_lookup = whole_number("prompt_lookup", prompt_lookup, 1)
     _place_stop_strings(arguments)
-    plan = _Plan(assistant_model, streamer, chosen, draft_tokens, greedy_draft, prompt_lookup)
+    plan = _Plan(
+        assistant_model, streamer, chosen, draft_tokens, greedy_draft, prompt_lookup, verification
+    )
     return GenerationMixin.generate(model, custom_generate=plan.decoding_method(), **arguments)
 
 
@@ -150,6 +155,7 @@ class _Plan:
     draft_tokens: int
     greedy_draft: bool
     prompt_lookup: int | None  # None exactly where there is an assistant
+    verification: str
 
     def decoding_method(self):
         """The function that transformers calls when everything is prepared."""
@@ -191,6 +197,7 @@ class _Plan:
             self.rule,
             laws,
             measure=config.return_dict_in_generate,
+            verification=self.verification,
         )
         engine.check_texts(len(input_ids))
         requests = self._requests(input_ids, mask, criteria, config.max_length)

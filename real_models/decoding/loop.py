@@ -30,11 +30,13 @@ from real_models.traces.contexts import text_stream
 from sim.checks import shorten
 from sim.jobs.progress import track
 from theory import Rule, make_rule
+from theory.blocks import VERIFICATIONS
 
 __all__ = [
     "DecodedText",
     "Decoding",
     "Request",
+    "check_verification",
     "decode",
     "model_drafter",
     "prompt_lookup",
@@ -84,6 +86,7 @@ class Decoding:
     alone_seconds: float = 0.0
     alone_tokens: int = 0
     cut: dict[str, CutMass] = field(default_factory=dict)
+    verification: str = "token"
 
 
 @dataclass
@@ -136,6 +139,7 @@ def decode(
     seed: int = 0,
     measure: bool = True,
     compare: bool = True,
+    verification: str = "token",
 ) -> Decoding:
     """Decode up to `new_tokens` tokens behind every prompt with a rule of theory.RULES.
 
@@ -145,6 +149,8 @@ def decode(
     batch_size   : texts that are decoded side by side.
     measure      : observe exact divergences and likelihoods, at the cost of a sort per place.
     compare      : let the verifier decode the same prompts alone, for the speed-up.
+    verification : "token" tests the drafts one after another, "block" a whole draft at once; the
+        law of each visited place is the same, and more drafts are accepted.
 
     The law of every round is exact for p and q as computed; in float32 they depend on batch and
     cache by rounding only, in bfloat16 by a percent of total variation.
@@ -162,10 +168,11 @@ def decode(
         whole_number(name, value, least)
     if not isinstance(rule, Rule):
         raise UserError(f"rule must come from make_rule or be a Rule, got {rule!r}")
+    check_verification(verification)
     if not prompts:
         raise UserError("there is no prompt to decode")
     texts = [(p, _encoded(pair, p, new_tokens + draft_tokens)) for p in prompts]
-    run = _Run(pair, settings, new_tokens, seed)
+    run = _Run(pair, settings, new_tokens, seed, verification)
     maker = (drafter or model_drafter) if draft_tokens else _no_drafter
     run.engine(rule, maker, measure=measure).check_texts(min(batch_size, len(texts)))
     decoded, seconds, alone, alone_tokens = [], {}, 0.0, 0
@@ -178,7 +185,9 @@ def decode(
         found, spent = run.batch(batch, rule, maker, draft_tokens, measure=measure)
         decoded += found
         seconds = {part: seconds.get(part, 0.0) + spent[part] for part in spent}
-    return Decoding(rule, draft_tokens, settings, decoded, seconds, alone, alone_tokens, run.cut)
+    return Decoding(
+        rule, draft_tokens, settings, decoded, seconds, alone, alone_tokens, run.cut, verification
+    )
 
 
 def model_drafter(pair: ModelPair, laws: Laws, rule: Rule) -> Drafter:
@@ -231,6 +240,7 @@ class _Run:
     settings: SamplingSettings
     new_tokens: int
     seed: int
+    verification: str = "token"
     cut: dict[str, CutMass] = field(default_factory=dict)
 
     def batch(
@@ -256,7 +266,9 @@ class _Run:
         laws = SettingsLaws(self.settings)
         verifier = CachedModel(self.pair.verifier, self.pair.vocabulary, "verifier")
         drafter = maker(self.pair, laws, rule)
-        return Speculation(verifier, drafter, rule, laws, measure=measure)
+        return Speculation(
+            verifier, drafter, rule, laws, measure=measure, verification=self.verification
+        )
 
     def _request(self, prompt: Prompt, ids: list[int]) -> Request:
         longest, ends = len(ids) + self.new_tokens, self.pair.end_tokens
@@ -285,6 +297,13 @@ _ALONE = make_rule("sps")
 
 def _no_drafter(pair: ModelPair, laws: Laws, rule: Rule) -> Drafter:
     return NoDrafter(pair.vocabulary, pair.device)
+
+
+def check_verification(name: object) -> None:
+    """Raise UserError for what is no name of a verification."""
+    if name not in VERIFICATIONS:
+        known = " or ".join(VERIFICATIONS)
+        raise UserError(f"verification must be {known}, got {shorten(repr(name))}")
 
 
 def whole_number(name: str, value: object, least: int) -> int:

@@ -38,6 +38,7 @@ def summary(run: Decoding) -> dict[str, Any]:
         "rule": run.rule.name,
         "parameters": run.rule.parameters,
         "draft_tokens": run.draft_tokens,
+        "verification": run.verification,
         "settings": run.settings.label,
         "texts": len(run.texts),
         "tokens": tokens,

@@ -2,6 +2,7 @@
 
 At a drafted place the law of the emitted token is known: its acceptance and its divergence from the
 verifier need no sampling. At a bonus place the token is the verifier's own, and the divergence 0.
+In a block a place is visited where the drafts before it are accepted, and emits by the same law.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from real_models.decoding.blocks import block_acceptance
 from real_models.decoding.verification import Candidates, Verdict
 from theory import Rule, divergence
 from theory.arrays import to_numpy
@@ -22,8 +24,8 @@ class Observation:
     """One number per emitted token of a round, drafted places first, then the bonus if any.
 
     divergence : KL(output‖q) in nats of the law that emitted the token; 0 at a bonus place.
-    acceptance, strict : of the rule and of `sps` at the place, Σ p b and Σ min(p, q); nan at a
-        bonus place.
+    acceptance, strict : of the rule and of `sps` by itself at the place, Σ p b and Σ min(p, q); in
+        a block the chance of one accepted draft more, Σ min(p/s, h). nan at a bonus place.
     surprise   : −log of the token's probability under the verifier's plain softmax, in nats.
     """
 
@@ -43,7 +45,11 @@ class Observation:
 
 
 def observe(
-    rule: Rule, candidates: Candidates, verdicts: list[Verdict], logits: torch.Tensor
+    rule: Rule,
+    candidates: Candidates,
+    verdicts: list[Verdict],
+    logits: torch.Tensor,
+    verification: str = "token",
 ) -> list[Observation]:
     """One observation per text; `logits` [Σ (k_i + 1), V] are the verifier's, as `candidates.q`."""
     visited = [
@@ -52,6 +58,8 @@ def observe(
         for place in range(min(verdict.accepted + 1, len(drafted)))
     ]
     known = _laws_at(rule, candidates, visited) if visited else np.zeros((3, 0))
+    if verification == "block" and visited:
+        known[1] = block_acceptance(rule, candidates, visited)
     observations, start, row = [], 0, 0
     for drafted, verdict in zip(candidates.tokens, verdicts):
         tested = min(verdict.accepted + 1, len(drafted))

@@ -20,7 +20,8 @@ def told(found: Decoding, figures: dict[str, Any]) -> str:
     lines = [f"── {text.prompt.id}\n{text.text.strip()}\n" for text in found.texts]
     lines += [
         f"{figures['pair']}, {rule_label(found.rule)}, {figures['settings']}, "
-        f"up to {figures['draft_tokens']} drafts a round",
+        f"up to {figures['draft_tokens']} drafts a round"
+        + (", verified as a block" if figures["verification"] == "block" else ""),
         f"{figures['tokens']} tokens of {figures['texts']} texts in {figures['rounds']} rounds"
         + ("; ± one standard error over texts" if figures["texts"] > 1 else ""),
     ]

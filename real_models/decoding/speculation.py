@@ -1,8 +1,8 @@
 """Rounds of draft-and-verify on a batch of growing texts, for any rule and any drafter.
 
 Each round drafts up to m tokens per text, runs the verifier once over them, tests them with the
-rule, and emits the accepted drafts with one token more: a recovery token behind a rejection, the
-bonus token where all were accepted.
+rule, token by token or as one block, and emits the accepted drafts with one token more: a recovery
+token behind a rejection, the bonus token where all were accepted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from real_models.decoding.blocks import verify_blocks
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter
 from real_models.decoding.observation import Observation, observe
 from real_models.decoding.verification import Candidates, Verdict, verify
@@ -63,6 +64,7 @@ class Speculation:
     """The models, the rule and their caches for one batch of texts.
 
     measure : observe exact divergences and likelihoods at every place that was visited.
+    verification : one of `theory.blocks.VERIFICATIONS`.
     """
 
     def __init__(
@@ -73,10 +75,11 @@ class Speculation:
         laws: Laws,
         *,
         measure: bool = False,
+        verification: str = "token",
     ) -> None:
         self._verifier, self._drafter, self._rule, self._laws = verifier, drafter, rule, laws
         self._nothing = NoDrafter(verifier.vocabulary, verifier.device)
-        self._measure = measure
+        self._measure, self._verification = measure, verification
         self.watch = Stopwatch(verifier.device)
 
     def check_texts(self, count: int) -> None:
@@ -121,7 +124,8 @@ class Speculation:
             q_raw = self._laws.raw(logits) if self._rule.reads_raw else None
             candidates = Candidates(proposal.tokens, proposal.p, q, proposal.p_raw, q_raw)
         with self.watch("rule"):
-            verdicts = verify(self._rule, candidates, uniforms[:, :, 1:])
+            check = verify_blocks if self._verification == "block" else verify
+            verdicts = check(self._rule, candidates, uniforms[:, :, 1:])
         with self.watch("measure"):
             observed = self._observe(candidates, verdicts, logits)
         return [
@@ -139,4 +143,4 @@ class Speculation:
     ) -> list[Observation | None]:
         if not self._measure:
             return [None] * len(verdicts)
-        return observe(self._rule, candidates, verdicts, logits)
+        return observe(self._rule, candidates, verdicts, logits, self._verification)

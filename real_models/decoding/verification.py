@@ -19,7 +19,7 @@ from real_models.laws.distributions import native, sample_tokens
 from theory import Pair, Rule
 from theory.arrays import take_rows
 
-__all__ = ["Candidates", "Verdict", "verify"]
+__all__ = ["Candidates", "Place", "Verdict", "check_drafts", "verify"]
 
 Place = tuple[int, int]  # (text, place in its draft)
 
@@ -67,9 +67,13 @@ class Candidates:
         tokens = self.drafted_at(places)
         return native(self.p)[drafted, tokens], native(self.q)[verified, tokens]
 
+    def row(self, text: int, place: int) -> int:
+        """The row of p at a place of a draft."""
+        return self._starts[text] + place
+
     def _rows(self, places: Sequence[Place]) -> tuple[list[int], list[int]]:
         """The rows of p and of q at some places."""
-        drafted = [self._starts[text] + place for text, place in places]
+        drafted = [self.row(text, place) for text, place in places]
         return drafted, [row + text for row, (text, _) in zip(drafted, places)]
 
     def bonus(self, texts: Sequence[int]) -> torch.Tensor:
@@ -112,6 +116,15 @@ def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Ver
         for (text, count), token in zip(whole, sample_tokens(law, _at(uniforms, whole, 1))):
             ended[text] = Verdict(count, token)
     return [ended[text] for text in texts]
+
+
+def check_drafts(candidates: Candidates) -> None:
+    """Raise ValueError for drafts that were not drawn from their rows of p."""
+    _require_drafts(candidates)
+    lengths = [len(drafted) for drafted in candidates.tokens]
+    places = [(text, place) for text, count in enumerate(lengths) for place in range(count)]
+    if places:
+        _require_mass(candidates, places, candidates.probabilities(places)[0])
 
 
 def _require_drafts(candidates: Candidates) -> None:

@@ -46,6 +46,7 @@ def test_a_rule_is_read_with_its_parameters(text, rule):
         ("cactsu:delta=0.1", "unknown rule 'cactsu'; did you mean 'cactus'"),
         ("cactus", "rule 'cactus' needs the parameter 'delta'"),
         ("cactus:delta", "'delta' is not like delta=0.1"),
+        ("cactus:delta=0.1,delta=0.2", "gives 'delta' twice"),
         ("cactus:delta=-1", r"delta must lie in \[0, inf\], got -1"),
         ("cactus:deltas=1", "has no parameter 'deltas'; did you mean 'delta'"),
         ("cascade_chow:alpha=0.1", "reads the rows before temperature and filters"),
@@ -84,6 +85,8 @@ def test_nothing_is_chosen_where_nobody_asked(additional):
         ({"rules": "sps"}, {}, "has no 'rules'; it knows rule, import, report, realised"),
         ("sps", {}, "must hold rule, import, report, realised by name, got 'sps'"),
         ({"report": "x"}, {}, "report given for vLLM, but no rule"),
+        ({"rule": "sps", "report": "no/such/out.jsonl"}, {}, "no file in a folder that is there"),
+        ({"rule": "sps", "report": "."}, {}, r"report '\.' is no file"),
         ({"rule": "sps", "realised": "maybe"}, {}, "realised must be 0 or 1, got 'maybe'"),
     ],
 )

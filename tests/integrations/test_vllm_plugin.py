@@ -14,6 +14,8 @@ import torch
 from engine_rounds import call, metadata
 
 from speculative_lab_vllm import plugin
+from speculative_lab_vllm.choice import Choice
+from speculative_lab_vllm.realised import Realised
 from speculative_lab_vllm.rejection import RuleSampler, expand_batch_to_tokens
 from speculative_lab_vllm.second_runner import SecondRunnerSampler
 from theory import make_rule
@@ -271,3 +273,14 @@ def test_a_rule_that_is_put_in_again_takes_the_place_of_the_first(engine, monkey
     vllm.sampler.RejectionSampler("x")
     vllm.sampler.RejectionSampler("y")
     assert vllm.runner._sample.speculative_lab is native
+
+
+def test_a_report_that_cannot_be_written_is_told_and_ends_nothing(engine, tmp_path, caplog):
+    engine()
+    report = tmp_path / "report.jsonl"
+    accounts = plugin.install(Choice(make_rule("sps"), report))
+    report.mkdir()  # after the start, as a disk fills
+    accounts.open["a"] = Realised(rounds=1, drafted=1, tokens=1)
+    accounts.close_all()
+    assert not accounts.open
+    assert f"report {report}: Is a directory" in caplog.text

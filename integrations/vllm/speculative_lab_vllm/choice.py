@@ -43,7 +43,7 @@ def choose(additional: Any = None, environment: Mapping[str, str] | None = None)
     """The choice of the environment and of an engine's `additional_config`; None for none.
 
     Raises ValueError of one line for a rule that is not there or cannot run in vLLM, for an unknown
-    key, and for a value that is given in both places.
+    key, for a value that is given in both places, and for a report that cannot be a file there.
     """
     environment = os.environ if environment is None else environment
     variables = {name: environment.get(PREFIX + name.upper(), "") for name in _NAMES}
@@ -61,7 +61,7 @@ def choose(additional: Any = None, environment: Mapping[str, str] | None = None)
         return None
     for source in filter(None, given.get("import", "").split(",")):
         load(source.strip())
-    report = Path(given["report"]) if "report" in given else None
+    report = _report(given["report"]) if "report" in given else None
     return Choice(read_rule(given["rule"]), report, _truth(given.get("realised", "1")))
 
 
@@ -77,6 +77,8 @@ def read_rule(text: str) -> Rule:
         key, equals, value = map(str.strip, part.partition("="))
         if not equals:
             raise ValueError(f"rule {text!r}: {part!r} is not like delta=0.1")
+        if key in parameters:
+            raise ValueError(f"rule {text!r} gives {key!r} twice")
         parameters[key] = _value(value)
     try:
         rule = make_rule(name.strip(), **parameters)
@@ -97,6 +99,13 @@ def _checked(configured: Any) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"{KEY} has no {unknown[0]!r}; it knows {', '.join(_NAMES)}")
     return dict(configured)
+
+
+def _report(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"report {text!r} is no file in a folder that is there")
+    return path
 
 
 def _truth(text: str) -> bool:

@@ -166,7 +166,10 @@ def _accounts(chosen: Choice) -> Accounts:
             return  # every rank of a tensor-parallel group draws the same tokens
         logger.info("speculative-lab: %s", line)
         if chosen.report is not None:
-            _append(chosen.report, document)
+            try:
+                _append(chosen.report, document)
+            except OSError as error:  # a full disk is no reason to end an engine that serves
+                logger.warning("speculative-lab: report %s: %s", chosen.report, error.strerror)
 
     accounts = Accounts(chosen.rule, tell, measure=chosen.realised)
     Finalize(None, accounts.close_all, exitpriority=0)  # in worker processes too

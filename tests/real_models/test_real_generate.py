@@ -58,6 +58,18 @@ def test_greedy_text_is_the_models_own(model, speculate, rule, parameters):
     assert torch.equal(speculate(rule=make_rule(rule, **parameters), do_sample=False), alone)
 
 
+def test_a_greedy_text_in_blocks_and_what_is_no_verification(model, speculate):
+    alone = model.generate(IDS, max_new_tokens=25, do_sample=False)
+    assert torch.equal(speculate(verification="block", do_sample=False), alone)
+    sampled = {}
+    for name in ("token", "block"):
+        torch.manual_seed(3)
+        sampled[name] = speculate(verification=name, do_sample=True)
+    assert not torch.equal(sampled["token"], sampled["block"])
+    with pytest.raises(UserError, match="verification must be token or block, got 'tree'"):
+        speculate(verification="tree")
+
+
 def test_a_batch_padded_on_the_left(model, speculate):
     ids = torch.tensor([[5, 6, 7, 8], [1, 1, 9, 4], [1, 3, 9, 4]])
     mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [0, 1, 1, 1]])

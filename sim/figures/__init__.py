@@ -20,7 +20,7 @@ from sim.figures.decoding import (
     decoding_times,
     equal_lengths,
 )
-from sim.figures.equal import gain_shares
+from sim.figures.equal import gain_shares, round_gains
 from sim.figures.frontier import clip_picture, corpus_frontier, every_divergence
 from sim.figures.optimum import certainty, gamma_curves, output_path, simplex_ball
 from sim.figures.reach import capped_simplex, certified_curves, certified_rows
@@ -56,6 +56,7 @@ __all__ = [
     "overspending_map",
     "reads",
     "reads_per_token",
+    "round_gains",
     "simplex_ball",
     "tradeoff",
     "true_cost",

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from sim.drawing.style import BLACK, GREY, PALETTE, Drawing, drawing, fit_legend
 from sim.tables.calibration import MISSED
 
-__all__ = ["gain_shares"]
+__all__ = ["gain_shares", "round_gains"]
 
 _MARKERS = "os^DvPX"
 _LEFT = -40.0  # per cent; what lies further left is written at the edge
@@ -117,3 +117,63 @@ def _legend(drafts: Sequence[str]) -> list[Line2D]:
         label="hollow: never that near to the verifier; share where it is nearest",
     )
     return [*handles, hollow]
+
+
+def round_gains(table: pd.DataFrame) -> Drawing:
+    """More tokens a round at the same divergence: one panel per setting, one row per way.
+
+    `table` has the columns draft, settings, target, way, gain and error (shares). Filled: at the
+    largest target; hollow: at the smallest. Bars are one standard error. Raises ValueError for a
+    table without rows.
+    """
+    if table.empty:
+        raise ValueError("the table has no gain to draw")
+    ways = list(dict.fromkeys(table["way"]))[::-1]
+    settings, drafts = list(table["settings"].unique()), list(table["draft"].unique())
+    low, high = table["target"].min(), table["target"].max()
+    title = _gain_finding(table, high)
+    figure, axes = drawing(title, 5.2 * len(settings) + 1.6, 0.42 * len(ways) + 2.6, len(settings))
+    for ax, setting in zip(axes, settings):
+        rows = table[table["settings"] == setting]
+        for place, draft in enumerate(drafts):
+            _gain_dots(ax, rows[rows["draft"] == draft], ways, place, high)
+        ax.axvline(0, color=BLACK, linewidth=1)
+        ax.set_title(setting, fontsize=10)
+        ax.set_yticks(range(len(ways)), ways, fontsize=9)
+        ax.set_ylim(-0.6, len(ways) - 0.4)
+        ax.set_xlabel("more tokens a round, %")
+        ax.grid(axis="x", color="#eeeeee", zorder=0)
+    axes[0].set_ylabel("in the place of one candidate, token by token")
+    handles = [
+        *_legend(drafts)[:-1],
+        Line2D([], [], color=GREY, marker="o", linestyle="none", label=f"at {high:g} nats a token"),
+        Line2D([], [], color=GREY, marker="o", markerfacecolor="none", linestyle="none",
+               label="without loss" if low == 0 else f"at {low:g} nats a token"),
+    ]  # fmt: skip
+    fit_legend(figure, handles, [str(h.get_label()) for h in handles], loc="outside lower center",
+               fontsize=9)  # fmt: skip
+    return figure
+
+
+def _gain_finding(table: pd.DataFrame, target: float) -> str:
+    """What blocks and candidates bring at the largest target, in words."""
+    near = table[table["target"] == target]
+    told = []
+    for way, verb in (("blocks", "blocks bring"), ("2 candidates", "two candidates")):
+        shares = 100 * near.loc[near["way"] == way, "gain"]
+        if len(shares):
+            told.append(f"{verb} {shares.min():.0f} to {shares.max():.0f} %")
+    if not told:
+        return f"More tokens a round at {target:g} nats a token"
+    return f"At {target:g} nats a token {', '.join(told)} more tokens a round"
+
+
+def _gain_dots(
+    ax: Axes, rows: pd.DataFrame, ways: Sequence[str], place: int, target: float
+) -> None:
+    colour, marker = PALETTE[place % len(PALETTE)], _MARKERS[place % len(_MARKERS)]
+    for _, row in rows.iterrows():
+        line = ways.index(row["way"]) + 0.22 * (1 - place)
+        face = colour if row["target"] == target else "none"
+        ax.errorbar(100 * row["gain"], line, xerr=100 * row["error"], color=colour, marker=marker,
+                    markerfacecolor=face, markersize=6, linestyle="none", linewidth=1)  # fmt: skip

@@ -54,6 +54,7 @@ def check(rng: np.random.Generator) -> Check:
             abs(float(one_by_one(p, q, count)) - _one_by_one(p, q, count)),
             float(np.max(np.abs(select(p, q, count).law - _chosen(p, q, count)))),
             max(float(k_seq(p, q, count)) - best, float(lowest_ratio(p, q, count)) - best, 0.0),
+            best - float(np.minimum(select(p, q, count).law, q).sum()),
             max((1 - (1 - 1 / count) ** count) * best - float(k_seq(p, q, count)), 0.0),
         ]
         if not max(offs) <= worst:

@@ -21,6 +21,7 @@ CLAIMS = {
     "06": {10, 15, 16, 17, 18},
     "07": {13, 14, 17, 19, 20},
     "08": {9, 13, 20},
+    "10": {25, 26, 27, 29},
 }
 NUMBERS = ("figures.true_cost", "figures.reads_per_token")
 PLOTTING = {"matplotlib", "seaborn", "plotly", "pylab"}

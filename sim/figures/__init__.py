@@ -21,7 +21,12 @@ from sim.figures.decoding import (
     equal_lengths,
 )
 from sim.figures.equal import gain_shares, round_gains
-from sim.figures.frontier import clip_picture, corpus_frontier, every_divergence
+from sim.figures.frontier import (
+    candidates_frontier,
+    clip_picture,
+    corpus_frontier,
+    every_divergence,
+)
 from sim.figures.optimum import certainty, gamma_curves, output_path, simplex_ball
 from sim.figures.reach import capped_simplex, certified_curves, certified_rows
 from sim.figures.table import gaps, reads, reads_per_token, tradeoff
@@ -33,6 +38,7 @@ __all__ = [
     "accepted_lengths",
     "amplification",
     "candidate_and_emitted",
+    "candidates_frontier",
     "capped_simplex",
     "certainty",
     "certified_curves",

@@ -143,7 +143,7 @@ def round_gains(table: pd.DataFrame) -> Drawing:
         ax.set_ylim(-0.6, len(ways) - 0.4)
         ax.set_xlabel("more tokens a round, %")
         ax.grid(axis="x", color="#eeeeee", zorder=0)
-    axes[0].set_ylabel("in the place of one candidate, token by token")
+    axes[0].set_ylabel("way")
     handles = [
         *_legend(drafts)[:-1],
         Line2D([], [], color=GREY, marker="o", linestyle="none", label=f"at {high:g} nats a token"),
@@ -165,7 +165,10 @@ def _gain_finding(table: pd.DataFrame, target: float) -> str:
             told.append(f"{verb} {shares.min():.0f} to {shares.max():.0f} %")
     if not told:
         return f"More tokens a round at {target:g} nats a token"
-    return f"At {target:g} nats a token {', '.join(told)} more tokens a round"
+    return (
+        f"At {target:g} nats a token {', '.join(told)} more tokens a round\n"
+        "than one candidate, token by token"
+    )
 
 
 def _gain_dots(

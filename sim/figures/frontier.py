@@ -24,14 +24,16 @@ from theory import (
     CorpusFrontier,
     Pair,
     divergence,
+    effective_draft,
     frontier_acceptance,
     frontier_step,
     make_rule,
     one_step,
     one_steps,
 )
+from theory.candidates import k_seq, lowest_ratio, one_by_one
 
-__all__ = ["clip_picture", "corpus_frontier", "every_divergence"]
+__all__ = ["candidates_frontier", "clip_picture", "corpus_frontier", "every_divergence"]
 
 
 def clip_picture(p: ArrayLike, q: ArrayLike, rule: str, value: float) -> Drawing:
@@ -104,6 +106,46 @@ def every_divergence(p: ArrayLike, q: ArrayLike, chosen: Sequence[Setting]) -> D
         f"all six frontiers;\nthe others fall short by up to: {off or 'nothing'}",
     )
     return figure
+
+
+def candidates_frontier(p: ArrayLike, q: ArrayLike, counts: Sequence[int] = (1, 2, 4)) -> Drawing:
+    """What K independent candidates can accept at most by the KL that is spent, and what is in use.
+
+    p, q are one pair of rows [V]. A line for each count: the frontier of the effective draft. Marks
+    at 0: lossless ways in use. Raises ValueError for invalid rows and counts.
+    """
+    p, q = check_row(p=p, q=q)
+    most = float(divergence("kl", p, q))
+    levels = np.concatenate([[0.0], np.geomspace(1e-4, 1.05, 120)]) * most
+    figure, (ax,) = drawing("", 9.0, 5.4)
+    told = []
+    for count, colour in zip(counts, PALETTE):
+        best = _best(effective_draft(p, q, count), q, levels, "kl")
+        told.append(f"{best[0]:.3f}")
+        name = "candidate" if count == 1 else "candidates"
+        ax.plot(levels, best, color=colour, linewidth=1.8, label=f"{count} {name}, at most")
+        for (way, law), marker in zip(_IN_USE.items(), "osv"):
+            if count > 1:
+                ax.plot(0.0, law(p, q, count), marker, color=colour, markersize=7, clip_on=False,
+                        label=way if count == counts[-1] else None)  # fmt: skip
+    ax.set_xlabel("KL of the output from the verifier, nats")
+    ax.set_ylabel("acceptance of a place")
+    ax.set_xlim(0, levels[-1])
+    ax.legend(frameon=False, loc="lower right")
+    ways = ", ".join(map(str, counts))
+    give_finding(
+        figure,
+        f"Without any loss {ways} candidates accept up to {', '.join(told)};\nthe marks at 0 are "
+        "lossless ways in use, the rest of a line is what lossy rules can add",
+    )
+    return figure
+
+
+_IN_USE = {
+    "one by one": one_by_one,
+    "K-SEQ": k_seq,
+    "the lowest p/q, once": lowest_ratio,
+}
 
 
 def _best(p: np.ndarray, q: np.ndarray, levels: np.ndarray, kind: str) -> np.ndarray:

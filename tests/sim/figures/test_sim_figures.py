@@ -60,6 +60,17 @@ def equal_rows():
     return pd.DataFrame(rows)
 
 
+def round_rows():
+    """What two ways gain on two drafts, without loss and with some."""
+    return pd.DataFrame(
+        {"draft": draft, "settings": "T=1", "target": target, "way": way,
+         "gain": gain + target, "error": 0.01}
+        for draft, target, (way, gain) in product(
+            ("near", "far"), (0.0, 0.05), {"blocks": 0.02, "2 candidates": 0.3}.items()
+        )
+    )  # fmt: skip
+
+
 def drawn(results):
     """Every figure function, called as a notebook calls it."""
     table, frontier = results
@@ -72,6 +83,7 @@ def drawn(results):
         "accepted_length": lambda: figures.accepted_length([0.5, 0.8], 8, 0.1),
         "amplification": lambda: figures.amplification([4, 64]),
         "candidate_and_emitted": lambda: figures.candidate_and_emitted(P, Q, 0.1),
+        "candidates_frontier": lambda: figures.candidates_frontier(P, Q),
         "capped_simplex": lambda: figures.capped_simplex(Q, 0.1),
         "certainty": lambda: figures.certainty([0.1, 0.5]),
         "certified_curves": lambda: figures.certified_curves([4, 10]),
@@ -92,6 +104,7 @@ def drawn(results):
         "overspending_envelope": lambda: figures.overspending_envelope([0.3, 0.8]),
         "overspending_map": figures.overspending_map,
         "reads": lambda: figures.reads([1, 5], 1000),
+        "round_gains": lambda: figures.round_gains(round_rows()),
         "simplex_ball": lambda: figures.simplex_ball(Q, 1, 0.1),
         "tradeoff": lambda: figures.tradeoff(table, frontier),
         "two_couplings": lambda: figures.two_couplings(P, Q),
@@ -233,6 +246,8 @@ BAD = {
     "no runs to draw": lambda t: figures.decoding_costs(decoding_runs(), 7),
     "no runs of sps and": lambda t: figures.equal_lengths(decoding_runs().query("rule == 'sps'")),
     "no share to draw": lambda t: figures.gain_shares(equal_rows().query("rule == 'sps'")),
+    "no gain to draw": lambda t: figures.round_gains(round_rows().head(0)),
+    "count must be an integer": lambda t: figures.candidates_frontier(P, Q, [0]),
     "every run needs a speed_up": lambda t: figures.decoding_times(
         decoding_runs().assign(speed_up=np.nan)
     ),

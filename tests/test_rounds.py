@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.paths import MULTIPLIERS, Kernel, VerifierText, rounds, scaled_rounds, schedule
 from benchmarks.rounds import TARGETS, gain, load_rounds
-from benchmarks.rounds_page import BASE, gains, rounds_table
+from benchmarks.rounds_page import BASE, gains, rounds_table, worth
 from theory import divergence, effective_draft, make_rule, one_step
 from theory.blocks import scaled_clip
 from theory.pair import Pair
@@ -123,6 +123,9 @@ def test_the_page_is_the_recorded_one():
     text = PAGE.read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- rounds -->\n(.*?)\n<!-- end of rounds -->", text, re.S)
     assert table == rounds_table()
+    readme = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    (told,) = re.findall(r"<!-- worth -->\n(.*?)\n<!-- end of worth -->", readme, re.S)
+    assert told == worth()
 
 
 def test_the_recorded_rows_are_in_order():

@@ -19,8 +19,16 @@ from theory import (
     make_rule,
     one_step,
 )
-from theory.candidates import SCHEMES, k_seq, lowest_ratio, one_by_one, select
+from theory.candidates import (
+    SCHEMES,
+    effective_draft_of,
+    k_seq,
+    lowest_ratio,
+    one_by_one,
+    select,
+)
 from theory.candidates.increments import independent, without_replacement
+from theory.ledger.derivations.candidate_sets import best_acceptance, strict_optimum
 from theory.ledger.derivations.claim_26_effective_draft import deviation, instance
 from theory.ledger.derivations.solvers import KINDS
 
@@ -162,6 +170,39 @@ def test_a_corpus_takes_u_in_the_place_of_p():
     assert corpora[1].acceptance(0.02) > corpora[0].acceptance(0.02)
 
 
+# --- different drafts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_different_drafts_by_programmes(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 6))
+    drafts, q = rng.dirichlet(np.full(size, 0.6), 2), rng.dirichlet(np.full(size, 0.6))
+    if seed % 3 == 0:
+        drafts[1] = np.eye(size)[0]  # one candidate is certain
+    if seed % 4 == 1 and size > 2:
+        q = np.append(0.0, q[1:] / q[1:].sum())
+    sets = {}
+    for a, b in itertools.product(range(size), repeat=2):
+        key = frozenset((a, b))
+        sets[key] = sets.get(key, 0.0) + drafts[0, a] * drafts[1, b]
+    u = effective_draft_of(drafts, q)
+    np.testing.assert_allclose(u.sum(), 1, atol=1e-12)
+    assert np.minimum(u, q).sum() == pytest.approx(strict_optimum(sets, q), abs=1e-8)
+    for kind in KINDS:
+        wanted = best_acceptance(sets, q, kind, 0.03)
+        if wanted is not None:
+            assert frontier_acceptance(u, q, 0.03, kind) == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_equal_drafts_are_independent_draws(count):
+    for seed in range(6):
+        p, q = (side[0] for side in rows(7, seed=seed))
+        found = effective_draft_of(np.tile(p, (count, 1)), q)
+        np.testing.assert_allclose(found, effective_draft(p, q, count), atol=1e-12)
+
+
 # --- the choice ------------------------------------------------------------------------------
 
 
@@ -246,6 +287,8 @@ def test_the_same_choice_for_torch_and_for_batches():
         (lambda: effective_draft(P, Q, 1.5), "count must be an integer"),
         (lambda: effective_draft(P, Q, 2, "beam"), "no scheme 'beam'; there are independent"),
         (lambda: effective_draft(P, 2 * Q, 2), "q row 0 sums to 2"),
+        (lambda: effective_draft_of([P], [Q]), r"drafts must be \[K, V\] beside q \[V\]"),
+        (lambda: effective_draft_of(rows(20)[0], rows(20)[1][0]), "20 tokens have mass"),
         (lambda: select(P, Q, True), "count must be an integer"),
         (lambda: select(P, Q, 2).choose([0, 1, 2], 0.5), "candidates must be integers"),
         (lambda: select(P, Q, 2).choose([0, 3], 0.5), r"token ids in \[0, 2\]"),

@@ -211,7 +211,7 @@ CLAIM = Claim(
         "divergence, and every rule has a frontier gap, its loss of acceptance at its own realised "
         "divergence; Cactus's is positive in general."
     ),
-    source="derived here; the family for KL(q‖h) is Tran-Thien (2023)",
+    source="derived here; for KL(q‖h) Tran-Thien (2023); for every f beside it 2609.30474",
     expected="proved",
     derive=derive,
     check=check,

@@ -96,7 +96,7 @@ CLAIM = Claim(
         "1 − max_T [F(T) − h(T)]; for draws that are independent or without replacement a prefix "
         "of the tokens in descending p/h attains the maximum."
     ),
-    source="2310.15141 and 2502.18779 (transport), 2511.15898; prefixes for draws derived here",
+    source="2502.18779 (the dual), 2511.15898; prefixes without replacement derived here",
     expected="proved",
     derive=derive,
     check=check,

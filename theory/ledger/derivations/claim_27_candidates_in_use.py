@@ -103,7 +103,7 @@ CLAIM = Claim(
         "by weights inside the flat blocks of u/q has a law that is known exactly, and reaches u "
         "where every ratio p/q has a weight of its own."
     ),
-    source="2305.09781 (one by one), 2310.15141 (K-SEQ); the choice by weights derived here",
+    source="2305.09781, 2310.15141, 2410.18234 (choose, then test); weights derived here",
     expected="proved",
     derive=derive,
     check=check,

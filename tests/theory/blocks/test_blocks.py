@@ -90,7 +90,7 @@ def test_a_round_is_lossless(verification, zeros):
 
 
 def test_the_residual_of_the_place_before_is_not_lossless():
-    """The control: what a public code does is far from lossless in the same enumeration."""
+    """The control: that rule is far from lossless in the same enumeration."""
     rows = tree(2)
     draft, target = kernels(rows)
     law = round_law(draft, target, 2, bonus=target)
@@ -123,7 +123,7 @@ def test_a_certain_draft_gains_nothing_by_blocks():
 
 
 def test_no_verification_accepts_more():
-    """The programme over all P(τ, Y | draft) of a lossless kernel, at every length."""
+    """The programme over all A within both bounds; claims 21 and 22 have that over all laws."""
     for seed in range(4):
         rows = tree(seed, tokens=2)
         draft, target = kernels(rows)
@@ -244,9 +244,8 @@ def test_at_scale_1_it_is_the_frontier_of_one_multiplier():
     for multiplier in (0.1, 0.7, 2.0):
         law = one_step(make_rule("frontier_corpus", multiplier=multiplier), p, q)
         clip = scaled_clip(Pair.prepare(p, q), np.ones((5, 1)), np.full((5, 1), multiplier))
-        np.testing.assert_allclose(
-            np.clip(p, clip.below * q, clip.above * q), law.output, atol=1e-9
-        )
+        clipped = np.clip(p, clip.below * q, clip.above * q)
+        np.testing.assert_allclose(clipped, law.output, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ from sim.figures.closed_form import (
     overspending_map,
     true_cost,
 )
-from sim.figures.coupling import accepted_length, coupling_table, overlap, yin_plane
+from sim.figures.coupling import (
+    accepted_length,
+    coupling_table,
+    overlap,
+    round_lengths,
+    yin_plane,
+)
 from sim.figures.decoding import (
     accepted_lengths,
     decoding_costs,
@@ -63,6 +69,7 @@ __all__ = [
     "reads",
     "reads_per_token",
     "round_gains",
+    "round_lengths",
     "simplex_ball",
     "tradeoff",
     "true_cost",

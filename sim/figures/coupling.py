@@ -27,8 +27,9 @@ from sim.figures.tradeoff import KIND_COLOURS, KIND_TITLES
 from sim.rounds.metrics import expected_accepted, speed_up
 from sim.tables.grid import KINDS, Setting, kind_of, settings
 from theory import divergence, one_steps
+from theory.blocks import round_law
 
-__all__ = ["accepted_length", "coupling_table", "overlap", "yin_plane"]
+__all__ = ["accepted_length", "coupling_table", "overlap", "round_lengths", "yin_plane"]
 
 _ON_THE_LINE = 1e-9
 _WORTH_A_NUMBER = 0.01
@@ -142,6 +143,41 @@ def _mark_rules(ax: Axes, chosen: Sequence[Setting], x: np.ndarray, y: np.ndarra
             ax.plot(x[kinds == kind], y[kinds == kind], marker, color=KIND_COLOURS[kind],
                     markersize=5.5, markeredgecolor="white", markeredgewidth=0.5, alpha=0.9,
                     label=KIND_TITLES[kind], clip_on=False)  # fmt: skip
+
+
+def round_lengths(p: ArrayLike, q: ArrayLike, drafts: int = 6) -> Drawing:
+    """P(τ ≥ i) of rounds on rows that know no context: token by token, in blocks, and the bound.
+
+    p, q are one pair of rows [V]. The bound is the overlap of the joint laws of the first i tokens:
+    no lossless test accepts i drafts more often. Raises ValueError for invalid rows, and for too
+    many prefixes.
+    """
+    p, q = check_row(p=p, q=q)
+    laws = {
+        way: round_law(lambda v: p, lambda v: q, drafts, way, bonus=lambda v: q)
+        for way in ("token", "block")
+    }
+    joint_p, joint_q, bound = np.ones(1), np.ones(1), []
+    for _ in range(drafts):
+        joint_p, joint_q = np.outer(joint_p, p).ravel(), np.outer(joint_q, q).ravel()
+        bound.append(float(np.minimum(joint_p, joint_q).sum()))
+    places = np.arange(1, drafts + 1)
+    means = {way: law.accepted_length for way, law in laws.items()}
+    figure, (ax,) = drawing(
+        f"A block accepts {means['block']:.3f} of {drafts} drafts, token by token "
+        f"{means['token']:.3f};\nno prefix of any length is accepted less often",
+        8.2,
+        4.8,
+    )
+    ax.plot(places, bound, ":", color=GREY, label="overlap of the joint laws: no test can do more")
+    ax.plot(places, laws["block"].reached[1:], "o-", color=BLUE, label="in blocks")
+    ax.plot(places, laws["token"].reached[1:], "s-", color=RED, label="token by token")
+    ax.set_xlabel("drafts")
+    ax.set_ylabel("probability that at least so many are accepted")
+    ax.set_xticks(places)
+    ax.set_ylim(0, 1)
+    ax.legend(frameon=False)
+    return figure
 
 
 def accepted_length(acceptances: ArrayLike, longest: int, cost_ratio: float) -> Drawing:

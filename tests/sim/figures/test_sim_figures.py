@@ -105,6 +105,7 @@ def drawn(results):
         "overspending_map": figures.overspending_map,
         "reads": lambda: figures.reads([1, 5], 1000),
         "round_gains": lambda: figures.round_gains(round_rows()),
+        "round_lengths": lambda: figures.round_lengths(P, Q, 3),
         "simplex_ball": lambda: figures.simplex_ball(Q, 1, 0.1),
         "tradeoff": lambda: figures.tradeoff(table, frontier),
         "two_couplings": lambda: figures.two_couplings(P, Q),
@@ -248,6 +249,7 @@ BAD = {
     "no share to draw": lambda t: figures.gain_shares(equal_rows().query("rule == 'sps'")),
     "no gain to draw": lambda t: figures.round_gains(round_rows().head(0)),
     "count must be an integer": lambda t: figures.candidates_frontier(P, Q, [0]),
+    "too many prefixes": lambda t: figures.round_lengths(P, Q, 30),
     "every run needs a speed_up": lambda t: figures.decoding_times(
         decoding_runs().assign(speed_up=np.nan)
     ),

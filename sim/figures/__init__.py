@@ -34,7 +34,7 @@ from sim.figures.frontier import (
     every_divergence,
 )
 from sim.figures.optimum import certainty, gamma_curves, output_path, simplex_ball
-from sim.figures.reach import capped_simplex, certified_curves, certified_rows
+from sim.figures.reach import capped_simplex, certified_curves, certified_rows, list_bounds
 from sim.figures.table import gaps, reads, reads_per_token, tradeoff
 from sim.figures.typical import collapse_path, entropy_by_acceptance, typical_map
 
@@ -62,6 +62,7 @@ __all__ = [
     "gain_shares",
     "gamma_curves",
     "gaps",
+    "list_bounds",
     "output_path",
     "overlap",
     "overspending_envelope",

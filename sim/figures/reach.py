@@ -1,8 +1,10 @@
-"""Figures of what a rule can emit at all for a verifier row, whatever the draft."""
+"""Figures of what a rule can do at all where draft or rows are not, or not wholly, known."""
 
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from sim.checks import require_between
@@ -17,13 +19,14 @@ from sim.drawing.style import (
     check_row,
     check_values,
     drawing,
+    plain_labels,
     simplex_axes,
     simplex_grid,
     simplex_point,
 )
 from theory import certified_divergence, divergence, make_rule, optimal_gamma
 
-__all__ = ["capped_simplex", "certified_curves", "certified_rows"]
+__all__ = ["capped_simplex", "certified_curves", "certified_rows", "list_bounds"]
 
 _REACH = "#f7dcc4"
 
@@ -154,3 +157,50 @@ def certified_rows(
     ax.set_ylabel("KL(output‖q), nats")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def list_bounds(table: pd.DataFrame) -> Drawing:
+    """Bounds of acceptance and KL(output‖q) against the length of the lists, by rule.
+
+    `table` has the columns rule, measure ("acceptance", "kl"), listed, lower, upper and exact, one
+    row per rule, measure and length. An infinite upper bound reaches the edge of the picture; a
+    divergence that is 0 throughout, as that of strict sampling, is not drawn.
+    """
+    widths = (table["upper"] - table["lower"])[table["measure"] == "acceptance"]
+    by_length = widths.groupby(table["listed"]).max()
+    figure, axes = drawing(
+        f"With the {by_length.index[0]} likeliest tokens listed, acceptance is known to within "
+        f"{by_length.iloc[0]:.2f}; with {by_length.index[-1]}, to within {by_length.iloc[-1]:.2f}",
+        11,
+        4.8,
+        2,
+    )
+    shown = table[(table["measure"] == "acceptance") | (table["exact"] > 0)]
+    finite = shown.loc[np.isfinite(shown["upper"]) & (shown["measure"] == "kl"), "upper"]
+    tops = {"acceptance": 1.0, "kl": 3 * max(finite.max(), 1e-3) if len(finite) else 1.0}
+    labels = {"acceptance": "acceptance", "kl": "KL(output‖q), nats"}
+    for ax, (measure, label) in zip(axes, labels.items()):
+        for rule, colour in zip(table["rule"].unique(), PALETTE):
+            rows = shown[(shown["rule"] == rule) & (shown["measure"] == measure)]
+            _band(ax, rows, colour, tops[measure])
+        ax.set_xscale("log")
+        plain_labels(ax, by_length.index, [f"{length}" for length in by_length.index])
+        ax.minorticks_off()
+        ax.set_xlabel("tokens that each list holds, K")
+        ax.set_ylabel(label)
+    axes[0].set_ylim(0, 1)
+    axes[1].set_yscale("log")
+    axes[1].set_ylim(top=tops["kl"])
+    axes[0].legend(frameon=False, loc="lower right", title="band: bounds, dashes: exact")
+    return figure
+
+
+def _band(ax: Axes, rows: pd.DataFrame, colour: str, top: float) -> None:
+    """One rule's two bounds as a band, with the exact value as dashes inside."""
+    if rows.empty:
+        return
+    upper = np.minimum(rows["upper"], top)
+    ax.fill_between(rows["listed"], rows["lower"], upper, color=colour, alpha=0.15, linewidth=0)
+    for bound in (rows["lower"], upper):
+        ax.plot(rows["listed"], bound, color=colour, linewidth=1.5)
+    ax.plot(rows["listed"], rows["exact"], "--", color=colour, label=rows["rule"].iloc[0])

@@ -71,6 +71,16 @@ def round_rows():
     )  # fmt: skip
 
 
+def bounds_by_length():
+    """Bounds of a strict and of a lossy rule at two lengths, one of them infinite."""
+    columns = ["rule", "measure", "listed", "lower", "upper", "exact"]
+    rows = [["strict", "acceptance", 5, 0.3, 0.8, 0.6], ["strict", "acceptance", 50, 0.5, 0.7, 0.6]]
+    rows += [["strict", "kl", 5, 0.0, 0.0, 0.0], ["strict", "kl", 50, 0.0, 0.0, 0.0]]
+    rows += [["lossy", "acceptance", 5, 0.4, 0.9, 0.8], ["lossy", "acceptance", 50, 0.7, 0.9, 0.8]]
+    rows += [["lossy", "kl", 5, 0.01, np.inf, 0.2], ["lossy", "kl", 50, 0.1, 0.4, 0.2]]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def drawn(results):
     """Every figure function, called as a notebook calls it."""
     table, frontier = results
@@ -99,6 +109,7 @@ def drawn(results):
         "gain_shares": lambda: figures.gain_shares(equal_rows()),
         "gamma_curves": lambda: figures.gamma_curves(0.1),
         "gaps": lambda: figures.gaps(table, frontier),
+        "list_bounds": lambda: figures.list_bounds(bounds_by_length()),
         "output_path": lambda: figures.output_path(P, Q, 0.6),
         "overlap": lambda: figures.overlap(P, Q),
         "overspending_envelope": lambda: figures.overspending_envelope([0.3, 0.8]),

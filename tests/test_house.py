@@ -58,8 +58,8 @@ def test_imports_point_from_real_models_to_sim_to_theory(name):
 FLOORS = {
     "theory": "validate | ledger | theory | step | certificates | partial candidates blocks "
     "| rules | frontier | optimum law | pair | divergences | arrays | terminal",
-    "sim": "sweep calibrate audit chain | commandline | report | figures | drawing | tables | rounds "
-    "| jobs | pairs | checks extensions",
+    "sim": "sweep calibrate audit chain | commandline | report | figures | drawing | tables "
+    "| rounds | jobs | pairs | checks extensions",
     "real_models": "record ingest measure calibrate decode distill search_layers "
     "transformers_generate | generate | options | decoding | drafts | measuring served | traces "
     "| models | laws | prompts | errors | real_models",

@@ -211,7 +211,7 @@ CLAIM = Claim(
         "divergence, and every rule has a frontier gap, its loss of acceptance at its own realised "
         "divergence; Cactus's is positive in general."
     ),
-    source="derived here; for KL(q‖h) Tran-Thien (2023); for every f beside it 2609.30474",
+    source="shared with 2609.30474 (every f); KL(q‖h): Tran-Thien (2023); derived here apart",
     expected="proved",
     derive=derive,
     check=check,

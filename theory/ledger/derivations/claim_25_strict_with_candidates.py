@@ -96,7 +96,7 @@ CLAIM = Claim(
         "1 − max_T [F(T) − h(T)]; for draws that are independent or without replacement a prefix "
         "of the tokens in descending p/h attains the maximum."
     ),
-    source="2502.18779 (the dual), 2511.15898; prefixes without replacement derived here",
+    source="2502.18779 (dual), 2511.15898; 2410.18234 (two draws); prefixes derived here",
     expected="proved",
     derive=derive,
     check=check,

@@ -98,7 +98,7 @@ CLAIM = Claim(
         "acceptance: Σ min(u, q) without loss, and clip(u, b·q, a·q) as the frontier of every "
         "f-divergence; for draws u/q is the antitonic regression of the increments of F over q."
     ),
-    source="lossless half: 2511.15898 (polymatroids); for lossy rules and every f derived here",
+    source="lossless half: 2511.15898, 2410.18234; lossy rules and every f derived here",
     expected="proved",
     derive=derive,
     check=check,

@@ -114,7 +114,10 @@ def test_every_rule_under_both_default_settings(trace, tmp_path, capsys):
     assert set(table["rule"]) == set(RULES)
     assert not table.isna().any(axis=None)
     assert not found["quantiles"].isna().any(axis=None)
-    assert table["frontier_gap"].min() > -1e-7
+    # frontier_corpus lies on the frontier, which is interpolated to about 1e-6.
+    on_it = table["rule"] == "frontier_corpus"
+    assert table.loc[~on_it, "frontier_gap"].min() > -1e-7
+    assert table.loc[on_it, "frontier_gap"].abs().max() < 1e-5
     filtered = table[table["pair"] == LABELS[1]]
     # After the filters the draft leaves the verifier's support, and so does a rule that follows it.
     follows = filtered[(filtered["rule"] == "interpolation") & (filtered["value"] == 1)]

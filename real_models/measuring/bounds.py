@@ -15,7 +15,7 @@ from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.parts import Part, positions_of
 from real_models.measuring.stored import frontier_to_frame
 from real_models.measuring.tables import Results
-from real_models.traces.listing import Listed
+from real_models.traces.listing import ROUNDING, Listed
 from real_models.traces.reader import Trace
 from sim.jobs.engine import Frames
 from sim.tables.grid import Setting
@@ -51,9 +51,13 @@ def left_open(trace: Trace, samplings: Sequence[SamplingSettings]) -> list[Sampl
 
 
 def partial_rows(draft: Listed, verifier: Listed) -> PartialRows:
-    """The lists of both models at the same positions, at temperature 1."""
+    """The lists of both models at the same positions, at temperature 1.
+
+    What is not listed has at least ROUNDING: a softmax ends nowhere, whatever the list sums to.
+    """
     lists = [(rows.tokens, np.exp(rows.logprobs)) for rows in (draft, verifier)]
-    return PartialRows.of(*lists, draft.vocabulary, caps=(draft.most, verifier.most))
+    caps = np.exp(draft.least), np.exp(verifier.least)
+    return PartialRows.of(*lists, draft.vocabulary, caps=caps, rounding=ROUNDING)
 
 
 def bound_part(part: Part, settings: tuple[Setting, ...]) -> Frames:

@@ -19,10 +19,12 @@ import torch
 
 from real_models.errors import UserError
 
-__all__ = ["OVERSHOOT", "Listed", "check_listed"]
+__all__ = ["OVERSHOOT", "ROUNDING", "Listed", "check_listed"]
 
 OVERSHOOT = 1e-4
 """How far a sum of probabilities may exceed 1: the rounding of single precision."""
+ROUNDING = 2e-5
+"""How far the sum of a softmax in single precision is from 1: a smaller rest may be as large."""
 
 
 @dataclass(frozen=True, eq=False)

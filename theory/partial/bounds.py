@@ -63,7 +63,9 @@ def partial_law(rule: Rule, rows: PartialRows) -> Envelope:
         raise ValueError(f"rule must come from make_rule or be a Rule, got {rule!r}")
     # A class derived from one of these may do anything else, whatever its base does.
     ours = type(rule).__module__.startswith("theory.rules.")
-    return envelope(rule, rows) if ours else anything(rows)
+    found = envelope(rule, rows) if ours else anything(rows)
+    at, settled = rows.settled()
+    return found if settled is None else found.either(at, partial_law(rule, settled))
 
 
 def anything(rows: PartialRows) -> Envelope:

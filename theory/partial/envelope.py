@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from theory.partial.rows import PartialRows
 HALVINGS = 50  # of log τ between SMALLEST and its inverse
 SMALLEST = 1e-30
 SUMS = 1e-13  # by which the sum of a row may be off 1
+LEFT = 1e-14  # by which what is left of it may be off
 
 
 class Between(NamedTuple):
@@ -35,6 +36,14 @@ class Between(NamedTuple):
 
     lower: Any
     upper: Any
+
+
+def _hull(bounds: Between, at: Any, others: Between) -> Between:
+    """Bounds that hold for the others at these rows too."""
+    lower, upper = bounds.lower.copy(), bounds.upper.copy()
+    lower[at] = np.minimum(lower[at], others.lower)
+    upper[at] = np.maximum(upper[at], others.upper)
+    return Between(lower, upper)
 
 
 Excess = Callable[[Divergence], Any]  # more than that [R] no token outside A can cost
@@ -50,6 +59,7 @@ class Envelope:
     possible   : which pieces a row can be in, [R, J].
     excess     : for a divergence, an upper bound [R] or inf of all that lies outside A.
     known      : bounds of a divergence that are known better, or None.
+    other      : rows that may be others as well, and the envelope of those; or None.
     """
 
     rows: PartialRows
@@ -60,10 +70,23 @@ class Envelope:
     possible: Any = True
     excess: Excess | None = None
     known: Callable[[Divergence], Between | None] | None = None
+    other: tuple[Any, Envelope] | None = None
 
-    @quiet()
+    def either(self, at: Any, other: Envelope) -> Envelope:
+        """The envelope of rows of which those ``at`` may be those of another as well."""
+        acceptance = _hull(self.acceptance, at, other.acceptance)
+        return replace(self, acceptance=acceptance, other=(at, other))
+
     def divergence(self, kind: Divergence) -> Between:
         """Bounds of D_f(π‖q) over all completions, in nats."""
+        found = self._divergence(kind)
+        if self.other is None:
+            return found
+        at, other = self.other
+        return _hull(found, at, other.divergence(kind))
+
+    @quiet()
+    def _divergence(self, kind: Divergence) -> Between:
         lower, upper = self._least(kind), self._most(kind)
         possible = np.broadcast_to(self.possible, lower.shape)
         found = Between(
@@ -73,9 +96,8 @@ class Envelope:
         better = self.known(kind) if self.known is not None else None
         if better is None:
             return found
-        return Between(
-            *(cut(*pair) for cut, pair in zip((np.maximum, np.minimum), zip(found, better)))
-        )
+        least, most = np.maximum(found.lower, better.lower), np.minimum(found.upper, better.upper)
+        return Between(np.minimum(least, most), most)  # which rounding may have crossed
 
     def _outside(self) -> tuple[Any, Any]:
         """Bounds of the emitted mass outside A, [R, J]: by the ratios, and by what A leaves."""
@@ -95,6 +117,9 @@ class Envelope:
         inside = np.clip(scale[..., None] * q, low, high)
         unmet = np.sum(inside, axis=-1) - 1.0
         owed = np.where(np.abs(unmet) <= SUMS, 0.0, kind.slope(scale) * unmet)
+        # What A leaves is a difference: where it is faint it may be nearer to the verifier's.
+        left = inside[..., -1]
+        inside[..., -1] = np.clip(q[..., -1], left - LEFT, left + LEFT)
         return np.maximum(self._cost(kind, inside) - owed, 0.0)
 
     def _cost(self, kind: Divergence, emitted: Any) -> Any:

@@ -16,7 +16,7 @@ the other way round (claim 36).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,8 @@ class PartialRows:
     unlisted: Any  # how many tokens neither list names
     token: Any  # token index of each column, −1 for none
     vocabulary: int
+    p_lifted: Any = False  # whether a rest is all that rounding allows, and may be nothing, [R]
+    q_lifted: Any = False
 
     @classmethod
     def of(
@@ -57,6 +59,7 @@ class PartialRows:
         vocabulary: int,
         *,
         caps: tuple[Any, Any] | None = None,
+        rounding: float = 0.0,
     ) -> PartialRows:
         """Join the listed tokens ``[R, K]`` and their probabilities of both models, row by row.
 
@@ -69,6 +72,12 @@ class PartialRows:
             V: the number of tokens of a whole row.
         caps : (array [R], array [R]), optional
             The most that an unlisted token can have; by default the least listed probability.
+        rounding : float
+            By how much the listed may be off in sum: a smaller rest, of a row that has unlisted
+            tokens, may be anything up to it. At 0 a list that sums to 1 is the whole row, as that
+            of filtered rows is. Softmax rows end nowhere: behind a list that sums to 1 by rounding
+            stand tokens that are not at 0, and where the other model has mass rules tell the two
+            apart.
 
         Raises
         ------
@@ -89,14 +98,28 @@ class PartialRows:
             at = places[number][rows, columns]
             dense[rows, at], known[rows, at] = values[rows, columns], True
             cap = None if caps is None else caps[number]
-            sides.append(_side(name, dense, known, vocabulary, cap))
-        (p, p_known, p_rest, p_cap), (q, q_known, q_rest, q_cap) = sides
-        unlisted = vocabulary - np.count_nonzero(token >= 0, axis=-1)
-        blank = token < 0
+            sides.append(_side(name, dense, known, vocabulary, cap, rounding))
+        (p, p_known, *p_left), (q, q_known, *q_left) = sides
+        unlisted, blank = vocabulary - np.count_nonzero(token >= 0, axis=-1), token < 0
+        (p_rest, p_cap, p_lifted), (q_rest, q_cap, q_lifted) = p_left, q_left
         return cls(
             p, q, p_known | blank, q_known | blank, p_rest, q_rest, p_cap, q_cap,
-            unlisted, token, vocabulary,
+            unlisted, token, vocabulary, p_lifted, q_lifted,
         )  # fmt: skip
+
+    def settled(self) -> tuple[Any, PartialRows | None]:
+        """Which rows have a rest that may be nothing, and these rows where it is; None for none."""
+        at = np.flatnonzero(self.p_lifted | self.q_lifted)
+        if not at.size:
+            return at, None
+        part = {f.name: getattr(self, f.name) for f in fields(self)}
+        part = {name: value if name == "vocabulary" else value[at] for name, value in part.items()}
+        for side in ("p", "q"):
+            lifted = part.pop(f"{side}_lifted")
+            part[f"{side}_known"] = part[f"{side}_known"] | lifted[:, None]
+            for name in (f"{side}_rest", f"{side}_cap"):
+                part[name] = np.where(lifted, 0.0, part[name])
+        return at, PartialRows(**part)
 
     @cached_property
     def known(self) -> Any:
@@ -201,15 +224,20 @@ def _union(lists: list[Any]) -> tuple[Any, list[Any]]:
     return token, np.split(places, [lists[0].shape[1]], axis=-1)
 
 
-def _side(name: str, values: Any, known: Any, vocabulary: int, cap: Any) -> tuple[Any, ...]:
+def _side(
+    name: str, values: Any, known: Any, vocabulary: int, cap: Any, rounding: float
+) -> tuple[Any, ...]:
     """Values, where they are known, the rest mass and its cap, of one model."""
     total = values.sum(axis=-1)
     if np.any(total > 1 + OVERSHOOT):
         row = int(np.argmax(total))
         raise ValueError(f"{name} row {row} lists probabilities that sum to {total[row]:.9g}")
-    whole = np.count_nonzero(known, axis=-1) >= vocabulary
-    rest = np.where(whole | (1 - total <= NOTHING), 0.0, 1 - total)
     if cap is None:
         cap = np.min(np.where(known, values, 1.0), axis=-1, initial=1.0)
+    cap = np.asarray(cap, dtype=float)
+    rest = np.where(1 - total <= NOTHING, 0.0, 1 - total)
+    places = vocabulary - np.count_nonzero(known, axis=-1)
+    least = np.minimum(rounding, places * cap)
+    lifted, rest = rest < least, np.where(places > 0, np.maximum(rest, least), 0.0)
     # Where nothing is left, every unlisted token is known to have 0.
-    return values, known | (rest == 0)[:, None], rest, np.minimum(np.asarray(cap, float), rest)
+    return values, known | (rest == 0)[:, None], rest, np.minimum(cap, rest), lifted

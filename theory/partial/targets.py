@@ -11,10 +11,11 @@ from theory.arrays import UNIT, quiet
 from theory.divergences.kinds import Divergence
 from theory.frontier.clipped import ClippedFamily, clipped
 from theory.partial.envelope import Between, Envelope
-from theory.partial.kept import pieces_of, strict
+from theory.partial.kept import ROUNDING, pieces_of, strict
 from theory.partial.rows import PartialRows
 
 HALVINGS = 60
+FAR = 1e6  # a ratio; f′ has lost as many digits there
 
 
 def mixture(rows: PartialRows, share: float) -> Envelope:
@@ -103,8 +104,8 @@ def priced(rows: PartialRows, multiplier: float, kind: Divergence) -> Envelope:
     """
     if multiplier == 0:
         return strict(rows)
-    if math.isinf(multiplier):
-        return mixture(rows, 1.0)
+    if multiplier >= kind.recession - float(kind.slope(np.zeros(1))[0]):
+        return mixture(rows, 1.0)  # no token costs more
     ends = [
         _factors_at(kind, multiplier, *pairs)
         for pairs in ((rows.merged, rows.split), (rows.split, rows.merged))
@@ -118,10 +119,16 @@ def priced(rows: PartialRows, multiplier: float, kind: Divergence) -> Envelope:
     first, last = low[:, None], high[:, None]
     outside = [_rejected(pair, np.full(len(b_low), math.inf)) for pair in (rows.merged, rows.split)]
     shares = _leaked(first, last, *outside) if leaks else (0.0, 0.0)
+    # Where a is finite, and not by rounding alone, no token with q = 0 is worth its price.
+    worth = np.isinf(_above(kind, multiplier, np.minimum(b_high * (1.0 + 1e-9), 1.0)))
     boxes = [
-        _clip(rows, b[:, None] * UNIT, a[:, None] * UNIT, share)
+        _clip(rows, b[:, None] * UNIT, a[:, None] * UNIT, share * worth[:, None, None])
         for (b, a), share in zip(ends, shares)
     ]
+    # So far out slopes say little of a: such a token may be kept in part, as where q = 0.
+    faint = (rows.core_q > 0) & (rows.core_q * FAR < rows.core_p) & (a_high > FAR)[:, None]
+    for side, kept in zip(boxes, (b_low[:, None] * rows.core_q, rows.core_p)):
+        side[:] = np.where(faint[:, None, :], kept[:, None, :], side)
     # Where q has nothing outside A, nothing is emitted there, unless it may leak.
     emits = np.where(rows.q_outside > 0, a_high, 1.0)
     emits = np.where(low < outside[1], math.inf, emits) if leaks else emits
@@ -155,7 +162,8 @@ def _factors_at(kind: Divergence, multiplier: float, rejects: Any, recovers: Any
         above = _above(kind, multiplier, below)
         short = (_recovered(recovers, below) < _rejected(rejects, above)) & np.isfinite(above)
         low, high = np.where(short, below, low), np.where(short, high, below)
-    return high, _above(kind, multiplier, high)
+    # From the side on which a is short of it: where f′ has a kink, at b = 1, a jumps.
+    return high, _above(kind, multiplier, np.where(low > 0, low, high))
 
 
 def _above(kind: Divergence, multiplier: float, below: Any) -> Any:
@@ -170,10 +178,11 @@ def _above(kind: Divergence, multiplier: float, below: Any) -> Any:
 
 def _leaked(first: Any, last: Any, least: Any, most: Any) -> tuple[Any, Any]:
     """Bounds of the part 1 − m/P₀ of the tokens with q = 0 that is emitted, [R, J, 1]."""
-    ends = ((last, least), (first, most))
+    # What differs by rounding from none at all may be none.
+    ends = ((last, least, ROUNDING), (first, most, 0.0))
     low, high = (
-        np.where(outside > 0, 1.0 - mass / np.where(outside > 0, outside, 1.0), 0.0)[..., None]
-        for mass, outside in ((mass, outside[:, None]) for mass, outside in ends)
+        (np.maximum(outside - mass - none, 0.0) / np.where(outside > 0, outside, 1.0))[..., None]
+        for mass, outside, none in ((mass, outside[:, None], none) for mass, outside, none in ends)
     )
     return low, high
 

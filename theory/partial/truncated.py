@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from theory.arrays import quiet
-from theory.divergences.kinds import Divergence, resolve_divergence
+from theory.divergences.kinds import Divergence
 from theory.partial.accepted import (
     TIE,
     Members,
@@ -25,7 +25,7 @@ from theory.partial.envelope import Between, Envelope
 from theory.partial.kept import ROUNDING as TINY
 from theory.partial.kept import pieces_of, strict
 from theory.partial.rows import PartialRows
-from theory.partial.targets import divergence_between, mixture
+from theory.partial.targets import mixture
 from theory.rules.fixed_rate import Synthetic
 from theory.rules.truncated import ROUNDING, TruncatedTopK, TruncatedTypical
 
@@ -131,17 +131,16 @@ def synthetic(rows: PartialRows, rule: Synthetic) -> Envelope:
 
 def _synthetic_residual(rows: PartialRows, rate: float, acceptance: Between) -> Envelope:
     """rate·p + ρ(q − p)₊ with ρ = (1 − rate)/TV(p, q), TV between merged and split."""
-    distance = divergence_between(rows, resolve_divergence("total_variation"))
-    ends = [  # a distance of rounding may be none
-        np.where(d > TINY, (1.0 - rate) / np.where(d > TINY, d, 1.0), 1e300)
-        for d in (distance.upper, distance.lower)
+    distance = [  # by the residual itself, which is what is normalised
+        np.sum(np.maximum(pair.q - pair.p, 0.0), axis=-1) for pair in (rows.split, rows.merged)
     ]
-    first, last = pieces_of(*ends)
+    none = distance[1] <= TINY  # p = q leaves no residual: the verifier is emitted in its place
+    first, last = pieces_of(*((1.0 - rate) / np.where(d > TINY, d, 1.0) for d in distance))
+    first, last = np.where(none[:, None], 0.0, first), np.where(none[:, None], 1e300, last)
     residual = np.maximum(rows.core_q - rows.core_p, 0.0)[:, None, :]
     kept = rate * rows.core_p[:, None, :]
     top = np.full_like(last, math.inf) if rate > 0 else last
     boxes = [kept + np.minimum(scale[..., None] * residual, 1.0) for scale in (first, last)]
     low = np.minimum(first, rate) if rate > 0 else np.zeros_like(first)
-    # p = q leaves no residual: the verifier is emitted in its place.
-    boxes[1] = np.where(last[..., None] >= 1e300, np.maximum(boxes[1], 1.0), boxes[1])
+    boxes[1] = np.where(none[:, None, None], 1.0, boxes[1])
     return Envelope(rows, acceptance, boxes[0], boxes[1], (low, top))

@@ -9,7 +9,7 @@ from theory.arrays import Array, check_scalar, coerce
 from theory.divergences.kinds import Divergence, resolve_divergence
 from theory.frontier.clipped import ClippedFamily, clipped_law
 from theory.frontier.merging import clipped_target, surely_kept
-from theory.law import OneStep
+from theory.law import OneStep, as_probability
 from theory.pair import Pair
 from theory.rules.base import TargetRule, strict_residual
 
@@ -183,7 +183,7 @@ class FrontierCorpus(TargetRule):
     def law(self, pair: Pair) -> OneStep:
         kind, xp = resolve_divergence(self.divergence), pair.xp
         if self.multiplier == 0:
-            return OneStep(1.0 - pair.total_variation, pair.q)
+            return OneStep(as_probability(xp, 1.0 - pair.total_variation), pair.q)
         if math.isinf(self.multiplier):
             return OneStep(xp.ones_like(pair.total_variation), pair.p)
         family: ClippedFamily = pair.cached(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_partial_bounds import RULES, bounded, measured, misses
 
-from theory import PartialRows, make_rule, partial_law
+from theory import PartialRows, make_rule, one_step, partial_law
 from theory.divergences import resolve_divergence
 
 
@@ -125,3 +125,95 @@ def test_equal_rows_may_leave_no_residual():
     assert (
         partial_law(rule, partial(p, p, (4, 2))).divergence(resolve_divergence("kl")).lower < 1e-20
     )
+
+
+UNLIKELY = np.array([1e-16, 0.9, 1e-4, 1 - 0.9 - 1e-4 - 1e-16])  # a verifier's tail of rounding
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        make_rule("mentored", level=3.0),
+        make_rule("cactus_exact", delta=0.1, divergence="tv"),
+        make_rule("top_k", k=4, recover_by="indicator"),
+        make_rule("lenience", l=0.3),
+        make_rule("truncated_top_k", k=3),
+    ],
+    ids=str,
+)
+def test_a_tail_that_is_lost_in_rounding_may_be_none_or_some(rule):
+    p = np.array([0.6, 0.2, 0.1, 0.1])
+    lists = listed(p[None], 4), listed(UNLIKELY[None], 3)
+    rows = PartialRows.of(*lists, 4, rounding=1e-12)
+    told = partial_law(rule, PartialRows.of(*lists, 4)).acceptance
+    bounds = bounded(rule, rows)
+    assert bounds["acceptance"].lower[0] <= told.lower[0] <= bounds["acceptance"].upper[0]
+    for tail in (0.0, 1e-16, 1e-13):
+        q = np.array([tail, 0.9, 1e-4, UNLIKELY[3] - tail])
+        for name, value in measured(rule, p[None], q[None]).items():
+            assert np.all(misses(bounds[name], value) == 0), name
+
+
+def test_mentored_accepts_where_a_list_only_seems_to_end():
+    rule, p = make_rule("mentored", level=3.0), np.array([0.6, 0.2, 0.1, 0.1])
+    lists = listed(p[None], 4), listed(UNLIKELY[None], 3)
+    truth = one_step(rule, p, UNLIKELY).acceptance
+    assert partial_law(rule, PartialRows.of(*lists, 4)).acceptance.upper[0] < truth - 0.1
+    assert partial_law(rule, PartialRows.of(*lists, 4, rounding=1e-12)).acceptance.upper[0] >= truth
+
+
+def test_no_more_is_lifted_than_unlisted_tokens_can_hold():
+    p = np.array([[1 - 1e-7, 1e-7, 0.0]])
+    rows = PartialRows.of(listed(p, 2), listed(p, 2), 3, rounding=1e-3)
+    assert rows.p_rest[0] == 1e-7
+    whole = PartialRows.of(listed(p, 3), listed(p, 3), 3, rounding=1e-3)
+    assert whole.p_rest[0] == 0
+    assert whole.settled()[1] is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "p", "q"),
+    [  # at the ends of f′: prices where what is rejected is decided by the last digit
+        (make_rule("frontier_corpus", multiplier=1.0, divergence="js"),
+         [0.04, 0.04, 0.04, 0.88], [0.972, 0.0126, 0.0154 - 5e-17, 5e-17]),
+        (make_rule("frontier_corpus", multiplier=0.55, divergence="tv"),
+         [0.5, 0.3, 0.2], [0.1, 0.3, 0.6]),
+        (make_rule("frontier_corpus", multiplier=1.0, divergence="tv"),
+         [0.5, 0.3, 0.2, 0.0], [0.1, 0.0, 0.3, 0.6]),
+        (make_rule("frontier_corpus", multiplier=1.0, divergence="reverse_kl"),
+         [3 / 13, 3 / 13, 2 / 13, 2 / 13, 3 / 13], [2 / 3, 0, 0, 0, 1 / 3]),
+        (make_rule("frontier_corpus", multiplier=0.17, divergence="js"),
+         [0.25, 0.55, 0.15, 0.05], [0.0, 0.6, 0.3, 0.1]),
+        # rows that differ by rounding, or nearly so: 1 − Σ has no digits left
+        (make_rule("constant_threshold", threshold=1.0),
+         [0.7 + 2e-12, 0.2 - 1e-12, 0.1 - 1e-12], [0.7, 0.2, 0.1]),
+        (make_rule("synthetic", rate=0.0, recover_by="residual"),
+         [0.9477033300357118, 0.0030306523321156444, 0.048242275609227614, 0.000972031666811109,
+          5.1710356133755974e-05],
+         [0.9477033300297227, 0.003030652332361068, 0.04824227561495026, 0.0009720316668072919,
+          5.171035615869134e-05]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whole_rows_have_their_own_law_to_the_last_digit(rule, p, q):
+    p, q = np.array([p]), np.array([q])
+    bounds = bounded(rule, partial(p, q, (p.size, p.size)))
+    values = {name: v for name, v in measured(rule, p, q).items() if name != "power:3"}
+    for name, value in values.items():
+        assert np.all(misses(bounds[name], value) == 0), (name, bounds[name], value)
+
+
+def test_a_draft_mass_known_to_the_last_digit_bounds_from_below():
+    p, q = np.array([[1.3104e-2, 3e-14, 0.0]]), np.array([[0.0204, 0.0027, 0.9769]])
+    p[0, 2] = 1 - p.sum()
+    rows, rule = partial(p, q, (3, 2)), make_rule("interpolation", alpha=1.0)
+    truth = measured(rule, p, q)["reverse_kl"]
+    assert partial_law(rule, rows).divergence(resolve_divergence("reverse_kl")).lower <= truth
+
+
+def test_rows_apart_are_accepted_never_not_less_than_never():
+    rows = np.random.default_rng(0).dirichlet(np.ones(3), (2, 200))  # TV(p, q) is 1, or 1 + 2e-16
+    nothing = np.zeros((200, 3))
+    p, q = np.hstack([rows[0], nothing]), np.hstack([nothing, rows[1]])
+    law = one_step(make_rule("frontier_corpus", multiplier=0.0), p, q)
+    assert np.all(law.acceptance >= 0)

@@ -15,6 +15,7 @@ from theory.partial.kept import ROUNDING, pieces_of, strict
 from theory.partial.rows import PartialRows
 
 HALVINGS = 60
+NOWHERE = 2.0**-50  # as near as halving comes to 0
 FAR = 1e6  # a ratio; f′ has lost as many digits there
 
 
@@ -111,6 +112,8 @@ def priced(rows: PartialRows, multiplier: float, kind: Divergence) -> Envelope:
         for pairs in ((rows.merged, rows.split), (rows.split, rows.merged))
     ]
     (b_low, a_low), (b_high, a_high) = ends
+    b_low = np.where(b_low <= NOWHERE, 0.0, b_low)  # no token need be raised at all
+    ends = [(b_low, a_low), (b_high, a_high)]
     low, high = _recovered(rows.merged, b_low), _recovered(rows.split, b_high)
     leaks = not math.isinf(kind.recession)
     if not leaks:  # what is rejected is what is recovered, and bounded by both

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_partial_bounds import RULES, bounded, measured, misses
 
-from theory import PartialRows, make_rule, one_step, partial_law
+from theory import PartialRows, divergence, make_rule, one_step, partial_law
 from theory.divergences import resolve_divergence
 
 
@@ -217,3 +217,12 @@ def test_rows_apart_are_accepted_never_not_less_than_never():
     p, q = np.hstack([rows[0], nothing]), np.hstack([nothing, rows[1]])
     law = one_step(make_rule("frontier_corpus", multiplier=0.0), p, q)
     assert np.all(law.acceptance >= 0)
+
+
+def test_a_price_at_which_everything_is_accepted_raises_nothing():
+    rule = make_rule("frontier_corpus", multiplier=7.9, divergence="power:1.5")
+    rows = partial([0.6, 0.2, 0.0, 0.2], [5 / 12, 1 / 12, 1 / 4, 1 / 4], (4, 3))
+    found = partial_law(rule, rows).divergence(resolve_divergence("reverse_kl"))
+    whole = one_step(rule, np.array([0.6, 0.2, 0.0, 0.2]), np.array([5, 1, 3, 3]) / 12).output
+    assert divergence("reverse_kl", whole, np.array([5, 1, 3, 3]) / 12) == math.inf
+    assert found.upper[0] == math.inf

@@ -9,17 +9,18 @@ from measured_traces import V, listed_trace, record
 
 from real_models import measure
 from real_models.laws.distributions import SamplingSettings
-from real_models.measuring.bounds import BOUNDED, SIDES, bound_part, left_open
+from real_models.measuring.bounds import BOUNDED, SIDES, bound_part, left_open, partial_rows
 from real_models.measuring.parts import Resources, make_parts, measure_part
 from real_models.models.pair import load_pair
 from real_models.prompts import Prompt
 from real_models.record import record as recorded
 from real_models.record import trace_header
+from real_models.traces.listing import Listed
 from real_models.traces.reader import open_trace
 from real_models.traces.writer import TraceWriter
 from sim.tables.grid import settings
 from sim.tables.tradeoff import KEYS, MEASURES
-from theory import RULES
+from theory import RULES, make_rule, one_step, partial_law
 
 PLAIN = SamplingSettings()
 ALL = settings(list(RULES), None)
@@ -134,3 +135,19 @@ def test_whole_rows_leave_nothing_open(whole, tmp_path):
     assert left_open(open_trace(whole), [PLAIN]) == []
     everything = listed_trace(whole, tmp_path, V)
     assert left_open(open_trace(everything), [PLAIN]) == []
+
+
+def test_a_list_that_sums_to_more_than_1_by_rounding_is_not_taken_for_the_whole_row():
+    p = np.array([[0.6, 0.2, 0.1, 0.1]])
+    q = np.array([[1e-9, 0.9, 0.09, 0.01 - 1e-9]])
+    lists = []
+    for rows, count in ((p, 4), (q, 3)):
+        tokens = np.argsort(-rows, axis=-1)[:, :count]
+        told = np.log(np.take_along_axis(rows, tokens, axis=-1)).astype(np.float32) + 1e-7
+        lists.append(
+            Listed(np.append(tokens, [[-1]], axis=-1), np.append(told, [[-np.inf]], axis=-1), 4)
+        )
+    assert lists[1].mass[0] > 1
+    rule = make_rule("mentored", level=3.0)
+    upper = partial_law(rule, partial_rows(*lists)).acceptance.upper[0]
+    assert upper >= one_step(rule, p, q).acceptance[0] - 1e-5

@@ -6,17 +6,15 @@ accepts x(c, y) of its token y, Σ_y x(c, y) ≤ P(c), and the law h has Σ_c x(
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import itertools
-import warnings
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
 
-from theory.ledger.derivations.solvers import TOLERANCES, _is_severe, _spent
+from theory.ledger.derivations.solvers import _is_severe, _spent, solved
 
 Sets = dict[frozenset[int], Any]
 
@@ -93,15 +91,4 @@ def best_acceptance(sets: Sets, q: Any, kind: str, level: float) -> float | None
     if _is_severe(kind) and bool(np.any(q == 0)):
         limits.append(h[np.flatnonzero(q == 0)] == 0.0)
     problem = lib.Problem(lib.Maximize(lib.sum(kept)), limits)
-    for tolerance in (*TOLERANCES, 1e-7):
-        with warnings.catch_warnings(), contextlib.suppress(lib.error.SolverError):
-            warnings.simplefilter("ignore")  # the status says as much
-            problem.solve(
-                solver=lib.CLARABEL,
-                tol_gap_abs=tolerance,
-                tol_gap_rel=tolerance,
-                tol_feas=tolerance,
-            )
-            if problem.status == lib.OPTIMAL:
-                return float(problem.value)
-    return None
+    return float(problem.value) if solved(problem) else None

@@ -34,7 +34,7 @@ KINDS = (
     "squared_hellinger",
     "jensen_shannon",
 )
-TOLERANCES = (1e-10, 1e-8)  # of the conic solver, the second where the first is out of reach
+TOLERANCES = (1e-10, 1e-8, 1e-7)  # of the conic solver, each where those before are out of reach
 STARTS = (0.0, 0.02, 0.2, 0.6, -0.9, -0.97, -0.99, -0.997)  # of the sequential solver
 FEASIBLE = 1e-9  # how far a solution may overspend
 SMALLEST = 1e-12  # keeps the logarithms of the sequential solver finite
@@ -139,9 +139,18 @@ def _conic(caps: Vector, q: Vector, kind: str, level: float) -> Optimum | None:
     if _is_severe(kind) and bool(np.any(q == 0)):
         limits.append(h[np.flatnonzero(q == 0)] == 0.0)
     problem = lib.Problem(lib.Maximize(lib.sum(lib.minimum(h, caps))), limits)
+    if not solved(problem):
+        return None
+    found: Any = (problem.value, h.value)
+    return Optimum(float(found[0]), "cvxpy, Clarabel", np.asarray(found[1]))
+
+
+def solved(problem: Any) -> bool:
+    """Solve a conic problem as exactly as it can be; say whether an optimum was reported."""
+    lib: Any = importlib.import_module("cvxpy")
     for tolerance in TOLERANCES:
         with warnings.catch_warnings(), contextlib.suppress(lib.error.SolverError):
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # the status says as much
             problem.solve(
                 solver=lib.CLARABEL,
                 tol_gap_abs=tolerance,
@@ -149,9 +158,8 @@ def _conic(caps: Vector, q: Vector, kind: str, level: float) -> Optimum | None:
                 tol_feas=tolerance,
             )
             if problem.status == lib.OPTIMAL:
-                found: Any = (problem.value, h.value)
-                return Optimum(float(found[0]), "cvxpy, Clarabel", np.asarray(found[1]))
-    return None
+                return True
+    return False
 
 
 def _linear(caps: Vector, q: Vector, level: float) -> Optimum:

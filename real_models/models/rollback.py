@@ -19,7 +19,7 @@ from transformers.cache_utils import (
 
 from real_models.errors import UserError
 
-__all__ = ["check_texts", "keeps_cache", "rollback_cache", "takes"]
+__all__ = ["check_texts", "keeps_cache", "rollback_cache", "takes", "takes_trees"]
 
 
 def takes(model: PreTrainedModel, argument: str) -> bool:
@@ -62,6 +62,16 @@ def check_texts(model: PreTrainedModel, role: str, texts: int) -> None:
             f"{role}: {type(model).__name__} has layers whose cache cannot hold texts of "
             "different length; decode one text at a time"
         )
+
+
+def takes_trees(model: PreTrainedModel, role: str) -> bool:
+    """Whether one pass can read a tree: each token has a mask and a position of its own.
+
+    A window over columns would see other branches, and kernels of their own take no mask.
+    """
+    own = getattr(model.config, "_attn_implementation", None) in ("eager", "sdpa")
+    plain = keeps_cache(model) and takes(model, "position_ids") and _allows_holes(model, role)
+    return own and plain
 
 
 def _allows_holes(model: PreTrainedModel, role: str) -> bool:

@@ -47,6 +47,7 @@ from sim.jobs.manifest import make_manifest
 
 __all__ = ["main"]
 
+_LARGEST_VOCABULARY = 2**24  # sixty times the largest that is in use
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "arrays": {"kind": "logits", "name": "arrays"},
     "responses": {"form": "auto", "vocabulary": None, "texts": None},
@@ -98,6 +99,10 @@ def _complete(options: argparse.Namespace) -> None:
             if not getattr(options, name):
                 raise UserError(f"{options.source} needs --{name}")
         at_least(options, vocabulary=1)
+        if options.vocabulary > _LARGEST_VOCABULARY:
+            raise UserError(f"--vocabulary must be at most {_LARGEST_VOCABULARY:,}, got "
+                            f"{options.vocabulary:,}: a row of all tokens is laid out by what "
+                            "reads the trace")  # fmt: skip
 
 
 def _from_arrays(options: argparse.Namespace) -> Callable[[], Trace]:

@@ -8,8 +8,10 @@ A sampler is a function (p, q, drafted, generator) -> (accepted, tokens) on batc
 import argparse
 import inspect
 import shlex
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from sim.audit.run import audit, audit_budget
 from sim.audit.samplers.calling import BACKENDS, DTYPES, Sampler
 from sim.audit.samplers.faults import faulty_samplers
 from sim.audit.samplers.named import named_sampler
-from sim.checks import require_between, require_count, unknown_name
+from sim.checks import once, require_between, require_count, unknown_name
 from sim.commandline import Mistake, Parser, execute
 from sim.extensions import check_rule
 from sim.jobs.files import json_text, write_json, write_whole
@@ -96,9 +98,12 @@ def _parser() -> Parser:
 def _body(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     try:
-        plan = _plan(options)
+        # A sampler may print; what is told of it may be read by a machine.
+        with redirect_stdout(sys.stderr):
+            plan = _plan(options)
         with owned(options.out, command="sim.audit"):
-            report = _audited(options, plan)
+            with redirect_stdout(sys.stderr):
+                report = _audited(options, plan)
             report.question = replace(report.question, command=_repeated(options))
             files = _write(options, report, time.perf_counter() - started)
     except ValueError as error:  # of the audit's own checks as well
@@ -130,11 +135,15 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _rule(options: argparse.Namespace) -> Rule:
     if options.rule not in RULES:
         raise unknown_name("rule", options.rule, RULES)
-    given = dict(_parameter(text) for text in options.parameters)
+    pairs = [_parameter(text) for text in options.parameters]
+    once("--parameters", [name for name, _ in pairs])
+    given = dict(pairs)
     if options.value is not None:
         name = RULES[options.rule].parameter
         if name is None:
             raise ValueError(f"--value: the rule {options.rule!r} has no parameter")
+        if name in given:
+            raise ValueError(f"--value: {name} is given by --parameters as well")
         signature = inspect.signature(RULES[options.rule]).parameters
         whole = "int" in str(signature[name].annotation) and options.value.is_integer()
         given[name] = int(options.value) if whole else options.value

@@ -102,7 +102,9 @@ def claim_lines(
     if share >= _NEAR:
         how = "it looks as if" if share >= _ALIKE else "nearest known fault:"
         lines.append(f"{how} {name} ({share:.0%} of the evidence)")
-    return lines or ["the parts together are wrong; none is by itself at this level yet"]
+    if not lines and evidence.log_e() >= -np.log(level):
+        return ["the parts together are wrong; none is by itself at this level yet"]
+    return lines
 
 
 def _accepted_drafts(cells: pd.DataFrame) -> str:

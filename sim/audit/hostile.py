@@ -14,6 +14,7 @@ from sim.rounds.inputs import checked_rows
 __all__ = ["Blocks", "hostile_pairs", "read_pairs"]
 
 _LEAST_VOCAB = 8
+_MOST_ENTRIES = 2**24  # of the verifier's rows: an audit needs some 300 bytes for each
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Blocks:
             raise ValueError(
                 "blocks need p [N, m, V] and q [N, m+1, V] with N, m ≥ 1: "
                 f"got p {p.shape}, q {q.shape}"
+            )
+        if q.size > _MOST_ENTRIES:
+            raise ValueError(
+                f"{len(p)} blocks of {p.shape[1]} drafts over {p.shape[2]:,} tokens are {q.size:,} "
+                f"numbers; an audit holds {_MOST_ENTRIES:,}"
             )
         names = tuple(map(str, self.names)) or tuple(f"block {i}" for i in range(len(p)))
         if len(names) != len(p):
@@ -68,6 +74,12 @@ def hostile_pairs(vocab: int = 24, drafts: int = 3, seed: int = 0) -> Blocks:
     require_count("vocab", vocab, _LEAST_VOCAB)
     require_count("drafts", drafts, 1)
     require_count("seed", seed, 0)
+    fits = _MOST_ENTRIES // len(_KINDS)
+    if int(vocab) * (int(drafts) + 1) > fits:
+        raise ValueError(
+            f"{drafts} drafts over {vocab:,} tokens are too many for {len(_KINDS)} blocks: "
+            f"(drafts + 1)·vocab must be at most {fits:,}"
+        )
     rng = np.random.default_rng(seed)
     blocks = [[kind(int(vocab), place, rng) for place in range(int(drafts) + 1)] for kind in _KINDS]
     return Blocks(
@@ -84,6 +96,8 @@ def read_pairs(path: Path) -> Blocks:
     Raises ValueError, naming the file, for what is not there or no distribution.
     """
     try:
+        if path.is_file() and not zipfile.is_zipfile(path):
+            raise ValueError("it is no .npz file")
         with np.load(path) as file:
             held = {name: file[name] for name in file.files}
         missing = next((name for name in ("p", "q") if name not in held), None)

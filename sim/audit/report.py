@@ -81,7 +81,8 @@ class Report:
     `rejected` says whether the evidence ever reached 1/level; a right sampler is rejected with
     probability at most `level`. `alarm_at` is after how many rounds it did, `log_e` the logarithm
     of the e-value at the end, `findings` what is wrong whatever the law. `boundary` tells of a
-    fault at u = 0, which is no evidence of the samples.
+    fault at u = 0, and `randomness` of numbers that do not come from the generator; neither is
+    evidence of the samples.
     """
 
     question: Question
@@ -90,6 +91,7 @@ class Report:
     pairs: Blocks
     evidence: Any
     boundary: str = ""
+    randomness: str = ""
 
     @property
     def level(self) -> float:
@@ -130,7 +132,8 @@ class Report:
     def diagnosis(self) -> list[str]:
         """Which part is wrong and how, a line each; empty where nothing is."""
         seen = any(found.kind == "impossible acceptance" for found in self.findings)
-        lines = self._finding_lines() + [self.boundary] * bool(self.boundary and not seen)
+        beside = [self.boundary * (not seen), self.randomness]
+        lines = self._finding_lines() + [line for line in beside if line]
         return lines + (self._diagnosis() if self.rejected and not self.history.broken else [])
 
     def _diagnosis(self) -> list[str]:
@@ -173,6 +176,7 @@ class Report:
             "parts": {part: _finite(value) for part, value in self.history.parts[-1].items()},
             "findings": [vars(finding) for finding in self.findings],
             "boundary": self.boundary,
+            "randomness": self.randomness,
             "diagnosis": self.diagnosis,
             "power": {what: _finite(value) for what, value in self.power.items()},
             "reproducer": self.reproducer,

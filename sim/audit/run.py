@@ -13,6 +13,7 @@ from sim.audit.evidence.events import Rounds
 from sim.audit.hostile import Blocks, hostile_pairs
 from sim.audit.laws.explanations import explanations
 from sim.audit.laws.rounds import round_law
+from sim.audit.randomness import other_randomness
 from sim.audit.report import BudgetReport, ClaimReport, Finding, History, Question
 from sim.audit.samplers.calling import Backend, Returned, Sampler, call
 from sim.checks import require_between, require_count, unknown_name
@@ -83,7 +84,8 @@ def audit(
     code = f"make_rule({rule.name!r}{given})", f"{verification=}", f"{rounding=}"
     question = asked.question(f"{rule!r}, verified by {verification}", *code)
     boundary = "" if history.broken else accepted_at_zero(sampler, asked.caller, law)
-    return ClaimReport(question, history, findings, asked.rows, evidence, boundary)
+    elsewhere = "" if history.broken else other_randomness(sampler, asked.caller, law)
+    return ClaimReport(question, history, findings, asked.rows, evidence, boundary, elsewhere)
 
 
 def audit_budget(
@@ -115,7 +117,8 @@ def audit_budget(
     sides = "output‖q" if divergence == "kl" else "q‖output"
     claim = f"KL({sides}) ≤ {budget:g} nats at every place"
     question = asked.question(claim, repr(divergence), repr(float(budget)))
-    return BudgetReport(question, history, findings, asked.rows, evidence)
+    elsewhere = "" if history.broken else other_randomness(sampler, asked.caller, None)
+    return BudgetReport(question, history, findings, asked.rows, evidence, randomness=elsewhere)
 
 
 @dataclass
@@ -142,6 +145,8 @@ class Asked:
         require_count("batch", self.batch, 1)
         require_between("level", self.level, 0, 0.5, open_low=True)
         pairs = hostile_pairs() if self.pairs is None else self.pairs
+        if not isinstance(pairs, Blocks):
+            raise ValueError(f"pairs must be audit.Blocks, got {type(pairs).__name__}")
         self.caller = Backend(self.backend, self.dtype, self.device, pairs)
         self.rows = self.caller.blocks
 
@@ -212,7 +217,7 @@ class _Found:
         for fault in returned.faults:
             row = fault.row
             where = "" if row is None else self._names[block[row]]
-            self._add(fault.kind, fault.text, where, done + (row or 0), row, 1)
+            self._add(fault.kind, fault.text, where, done + (row or 0), row, fault.count)
 
     def impossible(self, wrong: dict[str, np.ndarray], rounds: Rounds, index: np.ndarray) -> None:
         """Rounds that have no probability under the claim, by the part that is wrong."""

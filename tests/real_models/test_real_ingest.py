@@ -181,6 +181,8 @@ def test_the_real_answers_become_a_trace(tmp_path):
         (["responses", "--draft", "a", "--verifier", "b", "--out", "t"], "needs --vocabulary"),
         (["responses", "--draft", "a", "--verifier", "b", "--vocabulary", "-1", "--out", "t"],
          "--vocabulary must be at least 1, got -1"),
+        (["responses", "--draft", "a", "--verifier", "b", "--vocabulary", 10**9, "--out", "t"],
+         "--vocabulary must be at most 16,777,216, got 1,000,000,000"),
         (["responses", "--draft", "a", "--verifier", "b", "--vocabulary", "9", "--out", "t"],
          "a cannot be read: No such file or directory"),
         (["responses", "--draft", "a", "--verifier", "b", "--vocabulary", "9", "--seed", "1",

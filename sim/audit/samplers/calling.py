@@ -30,11 +30,12 @@ Sampler = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that no right sampler does, whatever its law: in which row, and what was seen."""
+    """Something that no right sampler does: first in which row, what was seen, in how many rows."""
 
     kind: str
     text: str
     row: int | None = None
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,21 @@ def call(
 ) -> Returned:
     """Run a sampler on a batch; its mistakes come back as faults, its exceptions too."""
     try:
-        given = sampler(*backend.arguments(block, drafts), generator)
+        given = _answer(sampler, backend, generator, block, drafts)
     except (Exception, SystemExit) as error:
         return _nothing(len(block), _raised(sampler, backend, generator, block, drafts, error))
     try:
         accepted, tokens = _integers(given, drafts.shape)
     except ValueError as error:
-        return _nothing(len(block), Fault("malformed", str(error)))
+        return _nothing(len(block), Fault("malformed", str(error), count=len(block)))
     return _checked(accepted, tokens, drafts, backend.blocks.shape[2])
+
+
+def _answer(
+    sampler: Sampler, backend: Backend, generator: Any, block: np.ndarray, drafts: np.ndarray
+) -> Any:
+    with np.errstate():  # what a sampler sets there is its own affair
+        return sampler(*backend.arguments(block, drafts), generator)
 
 
 def _nothing(count: int, fault: Fault) -> Returned:
@@ -136,7 +144,7 @@ def _raised(
     """The exception, and the first row that raises one by itself."""
     for row in range(len(block)):
         try:
-            sampler(*backend.arguments(block[row : row + 1], drafts[row : row + 1]), generator)
+            _answer(sampler, backend, generator, block[row : row + 1], drafts[row : row + 1])
         except (Exception, SystemExit) as alone:
             return Fault("raised", _told(alone), row)
     return Fault(
@@ -156,11 +164,13 @@ def _integers(given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarra
     batch, drafts = shape
     for name, value, wanted in zip(("accepted", "tokens"), given, ((batch,), (batch, drafts + 1))):
         try:
-            array = to_numpy(value) if hasattr(value, "shape") else np.asarray(value)
+            array = to_numpy(value) if hasattr(value, "shape") else np.asanyarray(value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} is no array: {error}") from None
         if array.shape != wanted:
             raise ValueError(f"{name} must have shape {wanted}, got {array.shape}")
+        if isinstance(array, np.ma.MaskedArray):
+            raise ValueError(f"{name} must be a plain array, got a masked one")
         if array.dtype.kind not in "iu":
             raise ValueError(f"{name} must be integers, got {array.dtype}")
         found.append(array.astype(np.int64))
@@ -168,7 +178,10 @@ def _integers(given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarra
 
 
 def _checked(accepted: np.ndarray, tokens: np.ndarray, drafts: np.ndarray, vocab: int) -> Returned:
-    """The first row of each kind of mistake becomes a fault, and no row with one is counted on."""
+    """The first row of each kind of mistake becomes a fault.
+
+    No row with one is counted on, unless it is what stands behind the round's token.
+    """
     most, rows = drafts.shape[1], np.arange(len(drafts))
     place = np.arange(most + 1)
     counted = (accepted >= 0) & (accepted <= most)
@@ -190,8 +203,9 @@ def _checked(accepted: np.ndarray, tokens: np.ndarray, drafts: np.ndarray, vocab
     }  # fmt: skip
     faults, sound = [], np.ones(len(drafts), dtype=bool)
     for kind, (mask, text) in wrong.items():
-        sound &= ~mask
+        if kind != "padding":
+            sound &= ~mask
         if mask.any():
             row = int(np.argmax(mask))
-            faults.append(Fault(kind, text(row), row))
+            faults.append(Fault(kind, text(row), row, int(mask.sum())))
     return Returned(kept, token, sound, tuple(faults))

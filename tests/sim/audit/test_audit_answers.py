@@ -193,7 +193,7 @@ def test_a_report_is_plain_values_whatever_is_found():
     told = json.loads(json.dumps(report.document(), allow_nan=False))
     assert told["rejected"]
     assert told["log_e"] is None
-    assert "(sample 0; 1 of 64 rounds)" in str(report)
+    assert "(sample 0; 64 of 64 rounds)" in str(report)
 
 
 def test_a_sampler_that_exits_is_a_finding_and_no_end_of_the_audit():
@@ -203,3 +203,66 @@ def test_a_sampler_that_exits_is_a_finding_and_no_end_of_the_audit():
     report = asked(leaves)
     assert report.rejected
     assert "raised: SystemExit: 3" in str(report)
+
+
+def test_padding_of_another_kind_is_told_of_every_round_and_hides_no_law():
+    report = asked(after(lambda a, t: (a, np.where(t == -1, 0, t))), samples=2000)
+    wide = [finding for finding in report.findings if finding.kind == "padding"]
+    assert 500 < wide[0].count < 2000  # of those that reject before the last draft
+    assert [line.partition(":")[0] for line in report.diagnosis] == ["padding"]
+
+
+def test_a_masked_answer_is_none():
+    masked = found(after(lambda a, t: (np.ma.masked_array(a, a == 0), t)))
+    assert (masked.kind, masked.text) == (
+        "malformed", "accepted must be a plain array, got a masked one",
+    )  # fmt: skip
+
+
+def test_a_sampler_that_makes_numpy_raise_does_so_for_itself_alone():
+    def strict(p, q, drafted, generator):
+        np.seterr(all="raise")
+        return RIGHT(p, q, drafted, generator)
+
+    before = np.geterr()
+    try:
+        assert not asked(strict).rejected
+        assert np.geterr() == before
+    finally:
+        np.seterr(**before)
+
+
+def test_what_a_sampler_draws_without_its_generator_is_told_beside_the_evidence():
+    def elsewhere(p, q, drafted, generator):
+        return RIGHT(p, q, drafted, np.random.default_rng())
+
+    def seeded(p, q, drafted, generator):
+        return RIGHT(p, q, drafted, np.random.default_rng(0))
+
+    report = asked(elsewhere)
+    assert report.diagnosis == [report.randomness]
+    assert "it draws from elsewhere" in report.document()["randomness"]
+    assert "the same in each call" in asked(seeded).randomness
+    assert asked(RIGHT).randomness == ""
+    budget = audit.audit_budget(elsewhere, "kl", 0.0, samples=300)
+    assert "it draws from elsewhere" in budget.randomness
+
+
+def test_a_law_without_chance_may_answer_alike_to_every_generator():
+    sure = np.zeros((1, 2, 3))
+    sure[..., 1] = 1.0
+    pairs = audit.Blocks(sure[:, :1], sure)
+    assert asked(RIGHT, pairs=pairs).diagnosis == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"pairs": np.ones(3)}, "pairs must be audit.Blocks, got ndarray"),
+        ({"pairs": None, "vocab": 10**8}, "(drafts + 1)·vocab must be at most"),
+    ],
+)
+def test_rows_that_are_none_or_too_many_are_refused_before_they_are_made(given, told):
+    vocab = given.pop("vocab", None)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        asked(RIGHT, **given if vocab is None else {"pairs": audit.hostile_pairs(vocab)})

@@ -139,6 +139,10 @@ def test_parameters_and_rows_of_ones_own(run, tmp_path):
         ("--sampler reference --rule sps --pairs no.npz", "No such file or directory: 'no.npz'"),
         ("--sampler reference --rule sps --pairs mine.py", "mine.py: "),
         ("--sampler reference --rule sps --vocab 3", "vocab must be an integer of at least 8"),
+        ("--sampler reference --rule sps --vocab 100000000", "must be at most"),
+        ("--sampler reference --rule sps --pairs mine.py", "mine.py: it is no .npz file"),
+        ("--sampler reference --rule cactus --parameters delta=.1 delta=.2", "was given twice"),
+        ("--sampler reference --rule cactus --value .1 --parameters delta=.2", "delta is given by"),
         ("--sampler reference --rule sps --device cuda", "device 'cuda' needs torch"),
         ("--sampler reference --rule sps --dtype half", "invalid choice: 'half'"),
     ],
@@ -207,3 +211,22 @@ def test_the_example_of_the_page_is_rejected_for_what_the_page_says(run, tmp_pat
 def test_the_page_has_a_row_for_every_stand_in():
     rows = re.findall(r"^\| `(\w+)`: ", PAGE, re.M)
     assert rows == list(audit.faulty_samplers())
+
+
+def test_what_a_sampler_prints_is_not_in_the_document(run, capsys, tmp_path):
+    noisy = (
+        SAMPLER
+        + """
+def noisy(*given):
+    print("asked")
+    return verify(*given)
+
+print("loaded")
+"""
+    )
+    (tmp_path / "noisy.py").write_text(noisy, encoding="utf-8")
+    asked = ["--sampler", "noisy.py:noisy", "--rule", "target_only", "--samples", "100", "--json"]
+    assert main([*asked, "--out", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["rejected"] is False
+    assert "asked" in told.err

@@ -28,7 +28,8 @@ from theory.pair import Pair
 
 __all__ = ["Selection", "select"]
 
-LEVELS = 64  # weights of a block at most
+LEVELS = 256  # weights of a block at most
+FEW = 64  # ratios of a block, up to which each is brought to u by Newton's steps
 ROUNDS = 60  # of the iteration for them
 NEWTON = 30  # of Newton's steps at most, where a block has few ratios
 LITTLE = 3e-3  # a block of less mass keeps equal weights: what it could gain is a part of that
@@ -165,7 +166,7 @@ def _chosen(p: Any, q: Any, u: Any, before: float, count: int) -> tuple[Any, Any
             break
         weights = np.where(known, weights * wanted / np.where(reached > 0, reached, 1.0), 1.0)
         weights = np.clip(weights / np.exp(np.mean(np.log(weights[known]))), 1 / FAR, FAR)
-    if len(mass) < LEVELS:  # few ratios: each has a weight of its own, and u is within reach
+    if len(mass) < FEW:  # few ratios: each has a weight of its own, and u is within reach
         weights = _polished(weights, mass, wanted, before, count)
     chance = _wins(weights, mass, before, count)
     return p * chance[level], weights[level]
@@ -187,6 +188,11 @@ def _polished(weights: Any, mass: Any, wanted: Any, before: float, count: int) -
 
 def _law_and_change(weights: Any, mass: Any, before: float, count: int) -> tuple[Any, Any]:
     """The law of the levels, and its derivatives in log w."""
+    if count == 2:
+        first = _first(weights)
+        law = 2 * mass * (before + first @ mass)
+        cross = 2 * mass[:, None] * mass * first * first.T
+        return law, np.diag(np.sum(cross, axis=-1)) - cross
     times = _times(weights)
     rings = np.exp(-np.outer(times, weights))
     phi = before + rings @ mass
@@ -195,7 +201,7 @@ def _law_and_change(weights: Any, mass: Any, before: float, count: int) -> tuple
     scale = count * mass * weights
     law = scale * (flow @ rings)
     own = law - scale * weights * ((flow * times) @ rings)
-    cross = np.einsum("n,ng,nh->gh", lost, rings, rings, optimize=True)
+    cross = (lost[:, None] * rings).T @ rings
     return law, np.diag(own) - scale[:, None] * cross * (mass * weights)[None, :]
 
 
@@ -218,7 +224,14 @@ def _levels(p: Any, q: Any) -> Any:
 
 def _wins(weights: Any, mass: Any, before: float, count: int) -> Any:
     """ψ(w): K times the chance that a draw of each level beats the K − 1 others."""
+    if count == 2:
+        return 2 * (before + _first(weights) @ mass)
     times = _times(weights)
     rings = np.exp(-np.outer(times, weights))
     others = (before + rings @ mass) ** (count - 1)
     return count * weights * ((STEP * times * others) @ rings)
+
+
+def _first(weights: Any) -> Any:
+    """Whether the clock of one level rings before that of another, w_x/(w_x + w_y)."""
+    return weights[:, None] / (weights[:, None] + weights)

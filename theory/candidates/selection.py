@@ -36,6 +36,7 @@ LITTLE = 3e-3  # a block of less mass keeps equal weights: what it could gain is
 NEAR = 1e-8  # of the law of a block to u, or a part of its mass where that is little
 FAR = 1e8  # a weight is never further than this from the others, either way
 STEP = 0.2  # of the quadrature in log t
+AT_ONCE = 1 << 16  # levels squared, of blocks that are worked side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +123,12 @@ def select(p: Array, q: Array, count: int = 2) -> Selection:
     count = whole_count(count)
     pair = Pair.prepare(p, q, compress=False)
     sides = zip(to_numpy(pair.p), to_numpy(pair.q))
-    rows = [_selected(p_row[::-1], q_row[::-1], count) for p_row, q_row in sides]
+    rows = [_Row.of(p_row[::-1], q_row[::-1], count) for p_row, q_row in sides]
+    _choose_weights([piece for row in rows for piece in row.pieces], count)
     token = to_numpy(pair.token)[:, ::-1]
     law, block, weight = (np.zeros(token.shape) for _ in range(3))
     for row, found in enumerate(rows):
-        for values, mine in zip((law, block, weight), found):
+        for values, mine in zip((law, block, weight), found.settled()):
             values[row, token[row]] = mine
     xp = pair.xp
     full = xp.asarray(law, dtype=xp.float64, device=device_of(pair.p))
@@ -134,75 +136,153 @@ def select(p: Array, q: Array, count: int = 2) -> Selection:
     return Selection(xp.astype(shaped, pair.dtype, copy=False), count, block, weight)
 
 
+class _Piece:
+    """A flat block of a row in which a draw has to be chosen, by its levels of p/q."""
+
+    def __init__(self, tokens: Any, p: Any, q: Any, u: Any, before: float) -> None:
+        self.tokens, self.before = tokens, before
+        self.level = _levels(p, q)
+        self.mass = np.bincount(self.level, weights=p)
+        self.wanted = np.bincount(self.level, weights=u)
+        self.weights = np.ones(len(self.mass))
+        self.chance = np.ones(len(self.mass))
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """A row in descending order of p/q: its increments, the block of each token, and its pieces."""
+
+    p: Any
+    law: Any
+    block: Any
+    pieces: list[_Piece]
+
+    @classmethod
+    @quiet()
+    def of(cls, p: Any, q: Any, count: int) -> _Row:
+        if count == 1:
+            return cls(p, p.copy(), np.zeros(len(p)), [])
+        law = independent(p, count)
+        u, block = flat_blocks(law, q)
+        below, pieces = np.cumsum(p), []
+        at = np.flatnonzero(block >= 0)
+        for tokens in np.split(at, np.flatnonzero(np.diff(block[at])) + 1):
+            drawn = float(np.sum(p[tokens]))
+            # Tokens that are never drawn, and blocks of one token, need no choice.
+            if len(tokens) > 1 and drawn > 0:
+                before = below[tokens[-1]] - drawn
+                pieces.append(_Piece(tokens, p[tokens], q[tokens], u[tokens], before))
+        return cls(p, law, block.astype(float), pieces)
+
+    def settled(self) -> tuple[Any, Any, Any]:
+        """Law, block and weight of each token."""
+        weight = np.ones(len(self.law))
+        for piece in self.pieces:
+            weight[piece.tokens] = piece.weights[piece.level]
+            self.law[piece.tokens] = self.p[piece.tokens] * piece.chance[piece.level]
+        return self.law, self.block, weight
+
+
 @quiet()
-def _selected(p: Any, q: Any, count: int) -> tuple[Any, Any, Any]:
-    """Law, block and weight of each token of a row in descending order of p/q."""
-    if count == 1:
-        return p.copy(), np.zeros(len(p)), np.ones(len(p))
-    law, weight = independent(p, count), np.ones(len(p))
-    u, block = flat_blocks(law, q)
-    below = np.cumsum(p)
-    at = np.flatnonzero(block >= 0)
-    for tokens in np.split(at, np.flatnonzero(np.diff(block[at])) + 1):
-        drawn = float(np.sum(p[tokens]))
-        # Tokens that are never drawn, and blocks of one token, need no choice.
-        if len(tokens) > 1 and drawn > 0:
-            before = below[tokens[-1]] - drawn
-            law[tokens], weight[tokens] = _chosen(p[tokens], q[tokens], u[tokens], before, count)
-    return law, block.astype(float), weight
+def _choose_weights(pieces: list[_Piece], count: int) -> None:
+    """Find the weights of all blocks of a batch: those of about as many levels side by side."""
+    alike: dict[int, list[_Piece]] = {}
+    for piece in pieces:
+        alike.setdefault(1 << (len(piece.mass) - 1).bit_length(), []).append(piece)
+    for width, group in alike.items():
+        step = max(1, AT_ONCE // (width * max(width, 64)))
+        for start in range(0, len(group), step):
+            _settle(group[start : start + step], width, count)
 
 
-def _chosen(p: Any, q: Any, u: Any, before: float, count: int) -> tuple[Any, Any]:
-    """Law and weights inside one flat block."""
-    level = _levels(p, q)
-    mass = np.bincount(level, weights=p)
-    wanted = np.bincount(level, weights=u)
-    known = mass > 0
-    weights = np.ones(len(mass))
-    for _ in range(ROUNDS if np.sum(wanted) > LITTLE else 0):
-        # A step of the MM algorithm for Luce's choice, which climbs a concave likelihood.
-        reached = mass * _wins(weights, mass, before, count)
-        if np.sum(np.abs(reached - wanted)) <= NEAR * min(1.0, 1e3 * np.sum(wanted)):
-            break
-        weights = np.where(known, weights * wanted / np.where(reached > 0, reached, 1.0), 1.0)
-        weights = np.clip(weights / np.exp(np.mean(np.log(weights[known]))), 1 / FAR, FAR)
-    if len(mass) < FEW:  # few ratios: each has a weight of its own, and u is within reach
-        weights = _polished(weights, mass, wanted, before, count)
+def _settle(pieces: list[_Piece], width: int, count: int) -> None:
+    """Weights and chances of some blocks, padded with levels that nothing is drawn from."""
+
+    def padded(rows: list[Any]) -> Any:
+        return np.stack([np.pad(row, (0, width - len(row))) for row in rows])
+
+    mass, wanted = padded([x.mass for x in pieces]), padded([x.wanted for x in pieces])
+    before = np.array([piece.before for piece in pieces])[:, None]
+    weights = np.ones(mass.shape)
+    large = np.sum(wanted, axis=-1) > LITTLE
+    weights[large] = _climbed(mass[large], wanted[large], before[large], count)
+    few = np.array([len(piece.mass) < FEW for piece in pieces])
+    # Where each ratio has a weight of its own u is within reach.
+    weights[few] = _polished(weights[few], mass[few], wanted[few], before[few], count)
     chance = _wins(weights, mass, before, count)
-    return p * chance[level], weights[level]
+    for piece, own, won in zip(pieces, weights, chance):
+        piece.weights, piece.chance = own[: len(piece.mass)], won[: len(piece.mass)]
 
 
-def _polished(weights: Any, mass: Any, wanted: Any, before: float, count: int) -> Any:
-    """Newton's steps in log w, as long as each brings the law nearer to u."""
-    best, off = weights, np.inf
-    for _ in range(NEWTON):
-        reached, change = _law_and_change(weights, mass, before, count)
-        now = float(np.max(np.abs(reached - wanted)))
-        if now >= 0.5 * off:
+def _climbed(mass: Any, wanted: Any, before: Any, count: int) -> Any:
+    """Steps of the MM algorithm for Luce's choice, each of which climbs a concave likelihood."""
+    weights, known = np.ones(mass.shape), mass > 0
+    total = np.sum(wanted, axis=-1)
+    open_ = np.arange(len(mass))
+    for _ in range(ROUNDS):
+        if not len(open_):
             break
-        best, off = weights, now
-        step = np.linalg.lstsq(change, wanted - reached, rcond=1e-13)[0]
-        weights = np.clip(weights * np.exp(np.clip(step, -3.0, 3.0)), 1 / FAR, FAR)
+        now = weights[open_]
+        reached = mass[open_] * _wins(now, mass[open_], before[open_], count)
+        off = np.sum(np.abs(reached - wanted[open_]), axis=-1)
+        far = off > NEAR * np.minimum(1.0, 1e3 * total[open_])
+        open_, now, reached = open_[far], now[far], reached[far]
+        raised = now * wanted[open_] / np.where(reached > 0, reached, 1.0)
+        raised = np.where(known[open_], raised, 1.0)
+        size = np.sum(known[open_], axis=-1, keepdims=True)
+        middle = np.exp(np.sum(np.log(raised), axis=-1, keepdims=True) / size)
+        weights[open_] = np.clip(raised / middle, 1 / FAR, FAR)
+    return weights
+
+
+def _polished(weights: Any, mass: Any, wanted: Any, before: Any, count: int) -> Any:
+    """Newton's steps in log w, as long as each brings the law of a block nearer to u."""
+    best, off = weights.copy(), np.full(len(weights), np.inf)
+    open_ = np.arange(len(weights))
+    for _ in range(NEWTON):
+        if not len(open_):
+            break
+        reached, change = _law_and_change(weights[open_], mass[open_], before[open_], count)
+        now = np.max(np.abs(reached - wanted[open_]), axis=-1, initial=0.0)
+        nearer = now < 0.5 * off[open_]
+        open_, reached, change = open_[nearer], reached[nearer], change[nearer]
+        best[open_], off[open_] = weights[open_], now[nearer]
+        step = _newton(change, wanted[open_] - reached, mass[open_])
+        moved = weights[open_] * np.exp(np.clip(step, -3.0, 3.0))
+        weights[open_] = np.clip(moved, 1 / FAR, FAR)
     return best
 
 
-def _law_and_change(weights: Any, mass: Any, before: float, count: int) -> tuple[Any, Any]:
-    """The law of the levels, and its derivatives in log w."""
+def _newton(change: Any, left: Any, mass: Any) -> Any:
+    """The step ``[B, G]`` in log w for what is left to u, of mean 0: only ratios of w count."""
+    known = mass > 0
+    scale = np.where(known, mass, 1.0)
+    system = change / scale[..., None]
+    size = np.max(np.abs(system), axis=(-1, -2), keepdims=True, initial=1e-300)
+    both = known[..., :, None] & known[..., None, :]
+    own = np.where(known, 1e-15, 1.0)[..., None] * np.eye(mass.shape[-1])
+    system = np.where(both, system / size + 1.0, 0.0) + own
+    return np.linalg.solve(system, (left / scale)[..., None] / size)[..., 0]
+
+
+def _law_and_change(weights: Any, mass: Any, before: Any, count: int) -> tuple[Any, Any]:
+    """The law ``[B, G]`` of the levels, and its derivatives ``[B, G, G]`` in log w."""
+    own = np.eye(mass.shape[-1])
     if count == 2:
         first = _first(weights)
-        law = 2 * mass * (before + first @ mass)
-        cross = 2 * mass[:, None] * mass * first * first.T
-        return law, np.diag(np.sum(cross, axis=-1)) - cross
+        law = 2 * mass * (before + (first @ mass[..., None])[..., 0])
+        cross = 2 * mass[..., :, None] * mass[..., None, :] * first * first.swapaxes(-1, -2)
+        return law, own * np.sum(cross, axis=-1, keepdims=True) - cross
     times = _times(weights)
-    rings = np.exp(-np.outer(times, weights))
-    phi = before + rings @ mass
+    rings = np.exp(-times[:, None] * weights[:, None, :])
+    phi = before + (rings @ mass[..., None])[..., 0]
     flow = STEP * times * phi ** (count - 1)
     lost = (count - 1) * STEP * times**2 * phi ** (count - 2)  # −dφ/dlog w = t·w·m·e^{−wt}
     scale = count * mass * weights
-    law = scale * (flow @ rings)
-    own = law - scale * weights * ((flow * times) @ rings)
-    cross = (lost[:, None] * rings).T @ rings
-    return law, np.diag(own) - scale[:, None] * cross * (mass * weights)[None, :]
+    law = scale * (flow[:, None, :] @ rings)[:, 0]
+    diagonal = law - scale * weights * ((flow * times)[:, None, :] @ rings)[:, 0]
+    cross = (lost[..., None] * rings).swapaxes(-1, -2) @ rings
+    return law, own * diagonal[..., None] - scale[..., None] * cross * (mass * weights)[:, None, :]
 
 
 def _times(weights: Any) -> Any:
@@ -222,16 +302,16 @@ def _levels(p: Any, q: Any) -> Any:
     return np.minimum((LEVELS * middle).astype(int), LEVELS - 1)
 
 
-def _wins(weights: Any, mass: Any, before: float, count: int) -> Any:
-    """ψ(w): K times the chance that a draw of each level beats the K − 1 others."""
+def _wins(weights: Any, mass: Any, before: Any, count: int) -> Any:
+    """ψ(w) ``[B, G]``: K times the chance that a draw of each level beats the K − 1 others."""
     if count == 2:
-        return 2 * (before + _first(weights) @ mass)
+        return 2 * (before + (_first(weights) @ mass[..., None])[..., 0])
     times = _times(weights)
-    rings = np.exp(-np.outer(times, weights))
-    others = (before + rings @ mass) ** (count - 1)
-    return count * weights * ((STEP * times * others) @ rings)
+    rings = np.exp(-times[:, None] * weights[:, None, :])
+    others = (before + (rings @ mass[..., None])[..., 0]) ** (count - 1)
+    return count * weights * ((STEP * times * others)[:, None, :] @ rings)[:, 0]
 
 
 def _first(weights: Any) -> Any:
     """Whether the clock of one level rings before that of another, w_x/(w_x + w_y)."""
-    return weights[:, None] / (weights[:, None] + weights)
+    return weights[..., :, None] / (weights[..., :, None] + weights[..., None, :])

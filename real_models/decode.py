@@ -42,7 +42,7 @@ __all__ = ["main"]
 EXAMPLE = """examples:
   python -m real_models.decode --pair smollm2-skip3 --rule cactus --delta 0.5 --draft-tokens 10
   python -m real_models.decode --verifier smollm2 --draft lookup:3 --rule sps --temperature 0
-  python -m real_models.decode --pair smollm2-skip3 --rule sps --verification block
+  python -m real_models.decode --pair smollm2-skip3 --rule sps --verification block --candidates 2
   python -m real_models.decode --pair smollm2-skip4 --prompt "Rivers shape the land in" --json
 """
 
@@ -56,7 +56,7 @@ def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, load the models, decode, and tell."""
     rule = rule_from(args)
     settings = replace(sampling_from(args), greedy_draft=args.greedy_draft)
-    at_least(args, draft_tokens=0, new_tokens=1, batch_size=1, seed=0, threads=1)
+    at_least(args, draft_tokens=0, new_tokens=1, batch_size=1, seed=0, threads=1, candidates=1)
     prompts = _prompts(args)
     require_writable(args.out)
     set_threads(args.threads)
@@ -78,6 +78,7 @@ def _main(args: argparse.Namespace) -> int:
         measure=not args.no_measure,
         compare=not args.no_compare,
         verification=args.verification,
+        candidates=args.candidates,
     )
     figures = {"pair": pair.name, "device": pair.device.type, "form": form, **summary(found)}
     if args.out is not None:
@@ -130,6 +131,8 @@ def _parser() -> Parser:
     add("--verification", choices=VERIFICATIONS, default="token",
         help="test the drafts of a round one after another (token, the default) or as one block, "
         "which accepts as many or more by the same laws")  # fmt: skip
+    add("--candidates", type=int, default=1, help="tokens drawn from the draft model for each "
+        "place, as a tree of drafts, of which one is chosen and tested (default 1)")  # fmt: skip
     add("--new-tokens", type=int, default=64, help="longest text (default 64)")
     add("--batch-size", type=int, default=1, help="texts side by side (default 1)")
     add("--greedy-draft", action="store_true", help="the draft proposes its likeliest token")

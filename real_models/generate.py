@@ -65,6 +65,7 @@ def generate(
     greedy_draft: bool = False,
     prompt_lookup: int | None = None,
     verification: str = "token",
+    candidates: int = 1,
     **arguments: Any,
 ) -> Any:
     """`model.generate(**arguments)` by draft-and-verify; see the module for the way to call it.
@@ -75,6 +76,7 @@ def generate(
     prompt_lookup         : look drafts up in the text (sequences of up to so many tokens) instead
                             of asking an assistant model.
     verification          : "token", or "block" for all drafts of a round at once.
+    candidates            : tokens drawn for each place, of which one is chosen and tested.
 
     Random numbers come from torch's global generator: `torch.manual_seed` makes a call repeatable.
     Returns what `generate` returns; scores, logits, attentions and hidden states are refused. With
@@ -95,7 +97,14 @@ def generate(
         prompt_lookup = whole_number("prompt_lookup", prompt_lookup, 1)
     _place_stop_strings(arguments)
     plan = _Plan(
-        assistant_model, streamer, chosen, draft_tokens, greedy_draft, prompt_lookup, verification
+        assistant_model,
+        streamer,
+        chosen,
+        draft_tokens,
+        greedy_draft,
+        prompt_lookup,
+        verification,
+        whole_number("candidates", candidates, 1),
     )
     return GenerationMixin.generate(model, custom_generate=plan.decoding_method(), **arguments)
 
@@ -156,6 +165,7 @@ class _Plan:
     greedy_draft: bool
     prompt_lookup: int | None  # None exactly where there is an assistant
     verification: str
+    candidates: int
 
     def decoding_method(self):
         """The function that transformers calls when everything is prepared."""
@@ -198,8 +208,10 @@ class _Plan:
             laws,
             measure=config.return_dict_in_generate,
             verification=self.verification,
+            candidates=self.candidates,
         )
         engine.check_texts(len(input_ids))
+        engine.check_drafts(self.draft_tokens)
         requests = self._requests(input_ids, mask, criteria, config.max_length)
         if self.streamer is not None:
             self.streamer.put(input_ids.cpu())

@@ -19,7 +19,16 @@ from real_models.models.cached_model import CachedModel
 from real_models.models.logits import CutMass
 from sim.checks import shorten
 
-__all__ = ["Drafter", "ModelDrafter", "NoDrafter", "PromptLookup", "Proposal", "parse_lookup"]
+__all__ = [
+    "Drafter",
+    "ModelDrafter",
+    "NoDrafter",
+    "PromptLookup",
+    "Proposal",
+    "by_text",
+    "parse_lookup",
+    "until_end",
+]
 
 _PREFIX = "lookup"
 
@@ -61,7 +70,7 @@ class ModelDrafter:
         self, model: CachedModel, laws: Laws, end_tokens: Sequence[int], *, raw: bool = False
     ) -> None:
         self._model, self._laws, self._raw = model, laws, raw
-        self._ends = frozenset(end_tokens)
+        self.ends = frozenset(end_tokens)
 
     @property
     def cut(self) -> CutMass:
@@ -84,11 +93,25 @@ class ModelDrafter:
                 raw.append(self._laws.raw(logits))
             for text, token in zip(grown, sample_tokens(laws[-1], uniforms[:, place])):
                 text.append(token)
-            if all(self._ends.intersection(g[len(t) :]) for g, t in zip(grown, texts)):
+            if all(self.ends.intersection(g[len(t) :]) for g, t in zip(grown, texts)):
                 break
-        tokens = [_until_end(g[len(t) :], self._ends) for g, t in zip(grown, texts)]
+        tokens = [until_end(g[len(t) :], self.ends) for g, t in zip(grown, texts)]
         lengths = [len(drafted) for drafted in tokens]
-        return Proposal(tokens, _by_text(laws, lengths), _by_text(raw, lengths) if raw else None)
+        return Proposal(tokens, by_text(laws, lengths), by_text(raw, lengths) if raw else None)
+
+    def branch(
+        self,
+        texts: Sequence[list[int]],
+        nodes: Sequence[list[int]],
+        children: int,
+        contexts: Sequence[list[int]],
+    ) -> torch.Tensor:
+        """What the children of a tree's last level are drawn from, [contexts, V].
+
+        contexts : each text with the path to each node of that level, text after text.
+        """
+        logits = self._model.branch(texts, nodes, children, len(contexts) // len(texts))
+        return self._laws.draft(logits.flatten(0, 1), contexts)
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         self._model.keep_rows(rows)
@@ -115,7 +138,7 @@ class PromptLookup:
         pass
 
     def propose(self, texts: Sequence[list[int]], count: int, uniforms: np.ndarray) -> Proposal:
-        tokens = [_until_end(self._continuation(text, count), self._ends) for text in texts]
+        tokens = [until_end(self._continuation(text, count), self._ends) for text in texts]
         flat = [token for drafted in tokens for token in drafted]
         rows = torch.zeros(len(flat), self._vocabulary, dtype=torch.float64, device=self._device)
         rows[range(len(flat)), flat] = 1.0
@@ -167,13 +190,13 @@ def parse_lookup(text: str) -> int | None:
     return int(number)
 
 
-def _until_end(tokens: list[int], ends: frozenset[int]) -> list[int]:
+def until_end(tokens: list[int], ends: frozenset[int]) -> list[int]:
     """The tokens up to the first end token, that one included: behind it there is no text."""
     places = (place for place, token in enumerate(tokens, start=1) if token in ends)
     return tokens[: next(places, len(tokens))]
 
 
-def _by_text(steps: list[torch.Tensor], lengths: list[int]) -> torch.Tensor:
+def by_text(steps: list[torch.Tensor], lengths: list[int]) -> torch.Tensor:
     """Rows [B, V] per place → [N, V], the first lengths[i] places of each text after another."""
     stacked = torch.stack(steps, dim=1)
     return torch.cat([rows[:length] for rows, length in zip(stacked, lengths)])

@@ -17,8 +17,9 @@ from numbers import Integral
 import numpy as np
 
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter, PromptLookup
+from real_models.decoding.numbers import Numbers
 from real_models.decoding.observation import Observation
-from real_models.decoding.speculation import PURPOSES, Round, Speculation
+from real_models.decoding.speculation import Round, Speculation
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.laws.settings_laws import Laws, SettingsLaws
@@ -44,7 +45,7 @@ __all__ = [
     "whole_number",
 ]
 
-_MOST_DRAFTS = 1 << 16  # a round draws three random numbers for each, used or not
+_MOST_DRAFTS = 1 << 16  # a round draws random numbers for each, used or not
 
 DrafterMaker = Callable[[ModelPair, Laws, Rule], Drafter]
 
@@ -87,6 +88,7 @@ class Decoding:
     alone_tokens: int = 0
     cut: dict[str, CutMass] = field(default_factory=dict)
     verification: str = "token"
+    candidates: int = 1
 
 
 @dataclass
@@ -140,6 +142,7 @@ def decode(
     measure: bool = True,
     compare: bool = True,
     verification: str = "token",
+    candidates: int = 1,
 ) -> Decoding:
     """Decode up to `new_tokens` tokens behind every prompt with a rule of theory.RULES.
 
@@ -151,6 +154,8 @@ def decode(
     compare      : let the verifier decode the same prompts alone, for the speed-up.
     verification : "token" tests the drafts one after another, "block" a whole draft at once; the
         law of each visited place is the same, and more drafts are accepted.
+    candidates   : K tokens are drawn for each place and one is chosen to be tested (see `trees`);
+        a round drafts K + K² + … Kᵐ tokens, at most 1,024.
 
     The law of every round is exact for p and q as computed; in float32 they depend on batch and
     cache by rounding only, in bfloat16 by a percent of total variation.
@@ -164,6 +169,7 @@ def decode(
         ("new_tokens", new_tokens, 1),
         ("batch_size", batch_size, 1),
         ("seed", seed, 0),
+        ("candidates", candidates, 1),
     ):
         whole_number(name, value, least)
     if not isinstance(rule, Rule):
@@ -172,9 +178,11 @@ def decode(
     if not prompts:
         raise UserError("there is no prompt to decode")
     texts = [(p, _encoded(pair, p, new_tokens + draft_tokens)) for p in prompts]
-    run = _Run(pair, settings, new_tokens, seed, verification)
+    run = _Run(pair, settings, new_tokens, seed, verification, candidates)
     maker = (drafter or model_drafter) if draft_tokens else _no_drafter
-    run.engine(rule, maker, measure=measure).check_texts(min(batch_size, len(texts)))
+    engine = run.engine(rule, maker, measure=measure)
+    engine.check_texts(min(batch_size, len(texts)))
+    engine.check_drafts(draft_tokens)
     decoded, seconds, alone, alone_tokens = [], {}, 0.0, 0
     for start in track(range(0, len(texts), batch_size), "decode", "batch"):
         batch = texts[start : start + batch_size]
@@ -186,7 +194,16 @@ def decode(
         decoded += found
         seconds = {part: seconds.get(part, 0.0) + spent[part] for part in spent}
     return Decoding(
-        rule, draft_tokens, settings, decoded, seconds, alone, alone_tokens, run.cut, verification
+        rule,
+        draft_tokens,
+        settings,
+        decoded,
+        seconds,
+        alone,
+        alone_tokens,
+        run.cut,
+        verification,
+        candidates,
     )
 
 
@@ -212,11 +229,11 @@ def run_batch(engine: Speculation, requests: Iterable[Request], draft_tokens: in
     with naming([request.name for request in going]):
         engine.prefill([request.ids for request in going])
     while going:
-        shape = (draft_tokens + 1, PURPOSES)
-        uniforms = np.stack([request.stream.random(shape) for request in going])
+        streams = [request.stream for request in going]
+        numbers = Numbers.draw(streams, draft_tokens, engine.candidates)
         with naming([request.name for request in going]):
             count = min([draft_tokens, *map(_room, going)])
-            rounds = engine.round([request.ids for request in going], uniforms[:, : count + 1])
+            rounds = engine.round([request.ids for request in going], numbers.first(count))
         for request, found in zip(going, rounds):
             request.take(found)
         staying = [i for i, request in enumerate(going) if not request.finished]
@@ -241,6 +258,7 @@ class _Run:
     new_tokens: int
     seed: int
     verification: str = "token"
+    candidates: int = 1
     cut: dict[str, CutMass] = field(default_factory=dict)
 
     def batch(
@@ -267,7 +285,13 @@ class _Run:
         verifier = CachedModel(self.pair.verifier, self.pair.vocabulary, "verifier")
         drafter = maker(self.pair, laws, rule)
         return Speculation(
-            verifier, drafter, rule, laws, measure=measure, verification=self.verification
+            verifier,
+            drafter,
+            rule,
+            laws,
+            measure=measure,
+            verification=self.verification,
+            candidates=1 if isinstance(drafter, NoDrafter) else self.candidates,
         )
 
     def _request(self, prompt: Prompt, ids: list[int]) -> Request:

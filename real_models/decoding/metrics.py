@@ -39,6 +39,7 @@ def summary(run: Decoding) -> dict[str, Any]:
         "parameters": run.rule.parameters,
         "draft_tokens": run.draft_tokens,
         "verification": run.verification,
+        "candidates": run.candidates,
         "settings": run.settings.label,
         "texts": len(run.texts),
         "tokens": tokens,

@@ -20,8 +20,7 @@ def told(found: Decoding, figures: dict[str, Any]) -> str:
     lines = [f"── {text.prompt.id}\n{text.text.strip()}\n" for text in found.texts]
     lines += [
         f"{figures['pair']}, {rule_label(found.rule)}, {figures['settings']}, "
-        f"up to {figures['draft_tokens']} drafts a round"
-        + (", verified as a block" if figures["verification"] == "block" else ""),
+        f"up to {figures['draft_tokens']} drafts a round{_ways(figures)}",
         f"{figures['tokens']} tokens of {figures['texts']} texts in {figures['rounds']} rounds"
         + ("; ± one standard error over texts" if figures["texts"] > 1 else ""),
     ]
@@ -50,6 +49,14 @@ def write_lines(path: Path, found: Decoding, figures: dict[str, Any]) -> None:
     data = ("\n".join(lines) + "\n").encode()
     # A link stays one; of two processes that write one file each leaves a whole one.
     write_whole(path.resolve(), lambda file: file.write(data), tag=f"part{os.getpid()}")
+
+
+def _ways(figures: dict[str, Any]) -> str:
+    """How drafts are proposed and verified, where not one by one."""
+    found = ""
+    if figures["candidates"] > 1:
+        found += f", each chosen of {figures['candidates']} candidates"
+    return found + (", verified as a block" if figures["verification"] == "block" else "")
 
 
 def _lengths(figures: dict[str, Any]) -> list[str]:

@@ -2,7 +2,8 @@
 
 Each round drafts up to m tokens per text, runs the verifier once over them, tests them with the
 rule, token by token or as one block, and emits the accepted drafts with one token more: a recovery
-token behind a rejection, the bonus token where all were accepted.
+token behind a rejection, the bonus token where all were accepted. With several candidates for a
+place the drafts are a tree, and those that are tested one path of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,25 +11,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from real_models.decoding.blocks import verify_blocks
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter
+from real_models.decoding.numbers import Numbers
 from real_models.decoding.observation import Observation, observe
+from real_models.decoding.trees import check_candidates, chosen_path, grow_tree
 from real_models.decoding.verification import Candidates, Verdict, verify
 from real_models.laws.settings_laws import Laws
 from real_models.models.cached_model import CachedModel
 from real_models.models.logits import CutMass
 from theory import Rule
 
-__all__ = ["PARTS", "PURPOSES", "Round", "Speculation", "Stopwatch"]
+__all__ = ["PARTS", "Round", "Speculation", "Stopwatch"]
 
 PARTS = ("prefill", "draft", "verify", "distributions", "rule", "measure")
 """What the time of a run is spent on; "measure" is not part of decoding."""
-
-PURPOSES = 3
-"""Random numbers per place of a round: to draft, to test, to draw the token that follows."""
 
 
 @dataclass
@@ -65,6 +64,7 @@ class Speculation:
 
     measure : observe exact divergences and likelihoods at every place that was visited.
     verification : one of `theory.blocks.VERIFICATIONS`.
+    candidates : K, drawn for each place of a draft.
     """
 
     def __init__(
@@ -76,8 +76,10 @@ class Speculation:
         *,
         measure: bool = False,
         verification: str = "token",
+        candidates: int = 1,
     ) -> None:
         self._verifier, self._drafter, self._rule, self._laws = verifier, drafter, rule, laws
+        self.candidates = candidates
         self._nothing = NoDrafter(verifier.vocabulary, verifier.device)
         self._measure, self._verification = measure, verification
         self.watch = Stopwatch(verifier.device)
@@ -87,6 +89,10 @@ class Speculation:
         for model in (self._verifier, self._drafter):
             if isinstance(model, CachedModel | ModelDrafter):
                 model.check_texts(count)
+
+    def check_drafts(self, drafts: int) -> None:
+        """Raise UserError where so many candidates and drafts are not defined, with the reason."""
+        check_candidates(self._rule, self._drafter, self.candidates, drafts)
 
     def cut(self) -> dict[str, CutMass]:
         """By model, the mass on columns that were cut off; models whose columns all count not."""
@@ -101,15 +107,29 @@ class Speculation:
                 self._verifier.logits([text[:-1] for text in texts], [1] * len(texts))
                 self._drafter.prefill(texts)
 
-    def round(self, texts: Sequence[list[int]], uniforms: np.ndarray) -> list[Round]:
-        """One round for every text, which is not changed; `uniforms` [texts, m + 1, PURPOSES].
+    def round(self, texts: Sequence[list[int]], numbers: Numbers) -> list[Round]:
+        """One round for every text, which is not changed, of up to `numbers.drafts` drafts."""
+        if self.candidates > 1 and numbers.drafts:
+            candidates, logits = self._chosen(texts, numbers)
+        else:
+            candidates, logits = self._drafted(texts, numbers)
+        with self.watch("rule"):
+            check = verify_blocks if self._verification == "block" else verify
+            verdicts = check(self._rule, candidates, numbers.tests)
+        with self.watch("measure"):
+            observed = self._observe(candidates, verdicts, logits)
+        return [
+            Round([*drafted[: v.accepted], v.token], len(drafted), v.accepted, seen)
+            for drafted, v, seen in zip(candidates.tokens, verdicts, observed)
+        ]
 
-        It drafts up to m tokens.
-        """
-        count = uniforms.shape[1] - 1
-        drafter = self._drafter if count else self._nothing
+    def _drafted(
+        self, texts: Sequence[list[int]], numbers: Numbers
+    ) -> tuple[Candidates, torch.Tensor]:
+        """One draft for each place, and the verifier's logits beside them."""
+        drafter = self._drafter if numbers.drafts else self._nothing
         with self.watch("draft"):
-            proposal = drafter.propose(texts, count, uniforms[:, :-1, 0])
+            proposal = drafter.propose(texts, numbers.drafts, numbers.nodes)
         whole = [text + drafted for text, drafted in zip(texts, proposal.tokens)]
         with self.watch("verify"):
             logits = self._verifier.logits(whole, [len(k) + 1 for k in proposal.tokens])
@@ -122,16 +142,21 @@ class Speculation:
             ]
             q = self._laws.verifier(logits, contexts)
             q_raw = self._laws.raw(logits) if self._rule.reads_raw else None
-            candidates = Candidates(proposal.tokens, proposal.p, q, proposal.p_raw, q_raw)
-        with self.watch("rule"):
-            check = verify_blocks if self._verification == "block" else verify
-            verdicts = check(self._rule, candidates, uniforms[:, :, 1:])
-        with self.watch("measure"):
-            observed = self._observe(candidates, verdicts, logits)
-        return [
-            Round([*drafted[: v.accepted], v.token], len(drafted), v.accepted, seen)
-            for drafted, v, seen in zip(proposal.tokens, verdicts, observed)
-        ]
+        return Candidates(proposal.tokens, proposal.p, q, proposal.p_raw, q_raw), logits
+
+    def _chosen(
+        self, texts: Sequence[list[int]], numbers: Numbers
+    ) -> tuple[Candidates, torch.Tensor]:
+        """One of several candidates for each place, and the verifier's logits beside them."""
+        drafter, children = self._drafter, self.candidates
+        with self.watch("draft"):
+            tree = grow_tree(drafter, texts, numbers.drafts, children, numbers.nodes)
+        with self.watch("verify"):
+            logits = self._verifier.branch(texts, tree.nodes, children, 1 + len(tree.nodes[0]))
+        proposal, q, logits = chosen_path(
+            tree, logits, texts, self._laws, numbers.choices, drafter.ends, self.watch
+        )
+        return Candidates(proposal.tokens, proposal.p, q), logits
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Go on with some of the texts, in the order given."""

@@ -6,12 +6,11 @@ residual. A chi-square test fails a right decoder once in a million; two wrong o
 
 import inspect
 from collections import Counter
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from round_laws import TOKENS, VOCABULARY, exact_law, p_value, prompts
 
 from real_models.decoding import blocks
 from real_models.decoding.blocks import block_acceptance, verify_blocks
@@ -21,15 +20,12 @@ from real_models.decoding.verification import Candidates
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.models.pair import make_pair
-from real_models.prompts import Prompt
-from theory import RULES, make_rule, one_step
+from theory import RULES, make_rule
 from theory.blocks import block_test
 from theory.rules import Rule
 
 FALSE_FAIL = 1e-6
-TEXTS, TOKENS, VOCABULARY, END = 3_000, 3, 10, 0
-PROMPT = (4, 7, 5)
-SETTINGS = SamplingSettings()
+TEXTS = 3_000
 TESTED = {
     "sps": make_rule("sps"),
     "cactus": make_rule("cactus", delta=0.2),
@@ -46,62 +42,11 @@ def pair(make_model, make_tokenizer):
     return make_pair(*models, make_tokenizer(size=VOCABULARY), name="tiny")
 
 
-def prompts(pair, count):
-    words = " ".join(pair.tokenizer.convert_ids_to_tokens(list(PROMPT)))
-    return [Prompt(words, str(i)) for i in range(count)]
-
-
 def run(pair, rule, count=4, verification="block", **more):
     more = {"draft_tokens": 2, "new_tokens": TOKENS, "batch_size": 1000, "seed": 1, **more}
     return decode(
         pair, prompts(pair, count), rule, compare=False, verification=verification, **more
     )
-
-
-def rows(model):
-    """Probabilities behind the prompt and every text shorter than three tokens, no cache."""
-    texts = [t for n in range(TOKENS) for t in product(range(VOCABULARY), repeat=n) if END not in t]
-    with torch.no_grad():
-        found = [model(torch.tensor([[*PROMPT, *text]])).logits[0, -1] for text in texts]
-    return {text: SETTINGS.probabilities(logits).numpy() for text, logits in zip(texts, found)}
-
-
-def exact_law(pair, rule, draft_tokens):
-    """Text of three tokens (fewer behind an end token) → its probability, round by round."""
-    p, q = rows(pair.draft), rows(pair.verifier)
-    h = {text: one_step(rule, p[text], q[text]).output for text in q}
-    law, starts = Counter(), {(): 1.0}
-    while starts:
-        start, mass = starts.popitem()
-        going = {start: (mass, mass)}  # prefix → A and p of it, from the start of the round
-        while going:
-            text, (alive, drafted) = going.popitem()
-            last = len(text) - len(start) == draft_tokens
-            for token in range(VOCABULARY):
-                longer, done = (*text, token), token == END or len(text) + 1 == TOKENS
-                kept = 0.0
-                if not last:
-                    reach = drafted * p[text][token]
-                    kept = min(reach, alive * h[text][token])
-                emitted = alive * (q if last else h)[text][token] - kept
-                if done:
-                    law[longer] += kept + emitted
-                else:
-                    starts[longer] = starts.get(longer, 0.0) + emitted
-                    if kept:
-                        going[longer] = kept, reach
-    return law
-
-
-def p_value(found, law):
-    texts = sorted(law)
-    expected = found.total() * np.array([law[text] for text in texts])
-    observed = np.array([found[text] for text in texts])
-    assert observed.sum() == found.total()
-    small = expected < 5
-    pool = [np.append(v[~small], v[small].sum()) for v in (observed, expected)]
-    keep = pool[1] > 0
-    return stats.chisquare(pool[0][keep], pool[1][keep]).pvalue
 
 
 def texts_of(pair, rule, **more):

@@ -194,7 +194,7 @@ def test_a_draft_scored_at_another_temperature_fails(pair, monkeypatch):
     sharper = SamplingSettings(0.5)
     law = exact_law(pair, RULES["sps"], SETTINGS["plain"], draft_tokens=2)
     monkeypatch.setattr(
-        "real_models.decoding.drafters._by_text",
+        "real_models.decoding.drafters.by_text",
         lambda steps, lengths: torch.cat(
             [
                 sharper.probabilities(rows[:n].log())

@@ -17,9 +17,9 @@ from real_models.decoding.drafters import parse_lookup
 from real_models.decoding.loop import DrafterMaker, decode, prompt_lookup
 from real_models.decoding.metrics import summary
 from real_models.decoding.output import document, told, write_lines
+from real_models.derived.layer_skip import skip_name
 from real_models.errors import UserError
 from real_models.models.bundled import BUNDLED
-from real_models.models.layer_skip import skip_name
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import (
     add_pair_options,

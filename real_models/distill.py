@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from real_models.derived.layer_skip import skip_layers, skip_name
 from real_models.drafts.distillation import Distilled, TrainingSettings, distill, even_layers
 from real_models.drafts.text_batches import sample_texts
 from real_models.drafts.texts import (
@@ -31,7 +32,6 @@ from real_models.drafts.texts import (
 )
 from real_models.errors import UserError
 from real_models.models.bundled import BUNDLED
-from real_models.models.layer_skip import skip_layers, skip_name
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import at_least, run
 from real_models.options.verifier import add_verifier_options, verifier_with

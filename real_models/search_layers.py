@@ -22,6 +22,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from real_models.derived.layer_skip import skip_layers, skip_name
 from real_models.drafts.texts import (
     CALIBRATION_PROMPTS,
     Acceptance,
@@ -30,7 +31,6 @@ from real_models.drafts.texts import (
     calibrate,
 )
 from real_models.errors import UserError
-from real_models.models.layer_skip import skip_layers, skip_name
 from real_models.models.pair import ModelPair
 from real_models.options.command_line import at_least, run
 from real_models.options.outputs import require_writable

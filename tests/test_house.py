@@ -62,7 +62,7 @@ FLOORS = {
     "| rounds | jobs | pairs | checks extensions",
     "real_models": "record ingest measure calibrate decode distill search_layers "
     "transformers_generate | generate | options | decoding | drafts | measuring served | traces "
-    "| models | laws | prompts | errors | real_models",
+    "| models | derived laws | prompts | errors | real_models",
 }
 FLOOR_OF = {
     (package, wing): floor

@@ -1,4 +1,4 @@
-"""Pairs of models: loaded, checked, or a draft derived from its verifier."""
+"""Pairs of models: loaded and checked, and the caches that follow a text."""
 
 from real_models.models.pair import PAIRS, ModelPair, load_pair, make_pair, register_pair
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from real_models.derived.layer_skip import skip_name
+from real_models.derived.notation import parse_derivation
 from real_models.errors import UserError
 from real_models.models.bundled import BUNDLED
 from real_models.models.compatibility import (
@@ -27,8 +29,6 @@ from real_models.models.compatibility import (
     tokenizer_hash,
     with_padding,
 )
-from real_models.models.derived import parse_derivation
-from real_models.models.layer_skip import skip_name
 from real_models.models.loading import LoadOptions, load_model
 
 __all__ = ["PAIRS", "ModelPair", "load_pair", "make_pair", "register_pair", "tokenizer_hash"]
@@ -115,7 +115,7 @@ def load_pair(
     """Load a registered pair by name, or any two models.
 
     verifier : as `loading.load_model` takes it. draft : the same, or a derivation of the verifier
-    such as `skip:14,16,17` or `round:4` (see `models.derived`). The other arguments are those
+    such as `skip:14,16,17` or `round:4` (see `derived.notation`). The other arguments are those
     of `make_pair`.
 
     Raises UserError when the names are unknown or the models do not make a pair.

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from real_models import search_layers as module
+from real_models.derived.layer_skip import parse_skip, skip_layers
 from real_models.drafts.texts import acceptance, calibrate
 from real_models.errors import UserError
-from real_models.models.layer_skip import parse_skip, skip_layers
 from real_models.models.pair import make_pair
 from real_models.prompts import read_prompts
 from real_models.search_layers import main, search_layers

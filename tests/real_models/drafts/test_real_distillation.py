@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
+from real_models.derived.layer_skip import skip_layers
 from real_models.drafts.distillation import (
     TrainingSettings,
     _batches,
@@ -17,7 +18,6 @@ from real_models.drafts.distillation import (
 from real_models.drafts.text_batches import sample_texts
 from real_models.drafts.texts import acceptance, calibrate
 from real_models.errors import UserError
-from real_models.models.layer_skip import skip_layers
 from real_models.models.pair import make_pair
 from real_models.prompts import Prompt, read_prompts
 from real_models.traces.contexts import Text, score

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from real_models.derived.layer_skip import skip_layers
 from real_models.drafts.texts import (
     CALIBRATION_PROMPTS,
     OPENINGS,
@@ -14,7 +15,6 @@ from real_models.drafts.texts import (
     calibrate,
 )
 from real_models.errors import UserError
-from real_models.models.layer_skip import skip_layers
 from real_models.models.pair import make_pair
 from real_models.prompts import Prompt, read_prompts
 from real_models.traces.contexts import score

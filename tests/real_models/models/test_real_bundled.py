@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
+from real_models.derived.layer_skip import skip_layers
 from real_models.errors import UserError
 from real_models.models import bundled
 from real_models.models.bundled import bundled_folder, bundled_gguf, cache_folder
-from real_models.models.layer_skip import skip_layers
 from real_models.models.pair import load_pair
 from sim.jobs.files import sha256_file
 

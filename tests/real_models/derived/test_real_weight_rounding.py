@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from real_models.derived.weight_rounding import WeightRounding, round_groups, round_weights
 from real_models.errors import UserError
 from real_models.models.loading import LoadOptions, load_model
-from real_models.models.weight_rounding import WeightRounding, round_groups, round_weights
 
 IDS = torch.tensor([[5, 9, 4, 30, 7, 7, 12]])
 KINDS = pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])

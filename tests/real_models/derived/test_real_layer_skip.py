@@ -10,8 +10,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from real_models.derived.layer_skip import parse_skip, skip_layers, skip_name
 from real_models.errors import UserError
-from real_models.models.layer_skip import parse_skip, skip_layers, skip_name
 
 IDS = torch.tensor([[5, 9, 4, 30, 7, 7, 12]])
 

@@ -22,8 +22,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from real_models.derived.decoder_layers import layer_list_name, shared_copy
 from real_models.errors import UserError
-from real_models.models.decoder_layers import layer_list_name, shared_copy
 from sim.checks import shorten
 
 __all__ = ["WeightRounding", "round_groups", "round_weights"]

@@ -1,7 +1,7 @@
 """Drafts that are derived from a verifier by a short text instead of being loaded.
 
-    skip:14,16,17                       leave decoder layers out   (models.layer_skip)
-    round:4,group=64,asymmetric         round the decoder's weights (models.weight_rounding)
+    skip:14,16,17                       leave decoder layers out   (derived.layer_skip)
+    round:4,group=64,asymmetric         round the decoder's weights (derived.weight_rounding)
     skip:14,17+round:5                  both
 
 A derived draft has the verifier's tokenizer and vocabulary by construction. Adding a kind means
@@ -14,9 +14,9 @@ from functools import partial
 
 from transformers import PreTrainedModel
 
+from real_models.derived.layer_skip import parse_skip, skip_layers, skip_name
+from real_models.derived.weight_rounding import WeightRounding, round_weights
 from real_models.errors import UserError
-from real_models.models.layer_skip import parse_skip, skip_layers, skip_name
-from real_models.models.weight_rounding import WeightRounding, round_weights
 
 __all__ = ["Derivation", "parse_derivation"]
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from real_models.derived.layer_skip import skip_layers
+from real_models.derived.notation import parse_derivation
+from real_models.derived.weight_rounding import WeightRounding, round_weights
 from real_models.errors import UserError
-from real_models.models.derived import parse_derivation
-from real_models.models.layer_skip import skip_layers
 from real_models.models.loading import LoadOptions
 from real_models.models.pair import PAIRS, load_pair
-from real_models.models.weight_rounding import WeightRounding, round_weights
 
 IDS = torch.tensor([[5, 9, 4, 30, 7, 7, 12]])
 

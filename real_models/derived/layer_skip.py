@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from torch import nn
 from transformers import PreTrainedModel
 
+from real_models.derived.decoder_layers import layer_list_name, shared_copy
 from real_models.errors import UserError
-from real_models.models.decoder_layers import layer_list_name, shared_copy
 from sim.checks import shorten
 
 __all__ = ["parse_skip", "skip_layers", "skip_name"]

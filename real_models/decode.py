@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from real_models.decoding.blocks import VERIFICATIONS
 from real_models.decoding.drafters import parse_lookup
 from real_models.decoding.loop import DrafterMaker, decode, prompt_lookup
 from real_models.decoding.metrics import summary
@@ -31,11 +32,10 @@ from real_models.options.command_line import (
 )
 from real_models.options.outputs import require_writable
 from real_models.options.ranks import ranks
-from real_models.options.rules import add_rule_options, rule_from
+from real_models.options.rules import add_rule_options, rules_from
 from real_models.options.threads import add_threads_option, set_threads
 from real_models.prompts import Prompt, given_prompt, read_prompts, told_form
 from sim.commandline import Parser
-from theory.blocks import VERIFICATIONS
 
 __all__ = ["main"]
 
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(args: argparse.Namespace) -> int:
     """Check everything that is cheap, load the models, decode, and tell."""
-    rule = rule_from(args)
+    rule = rules_from(args)
     settings = replace(sampling_from(args), greedy_draft=args.greedy_draft)
     at_least(args, draft_tokens=0, new_tokens=1, batch_size=1, seed=0, threads=1, candidates=1)
     prompts = _prompts(args)
@@ -129,8 +129,9 @@ def _parser() -> Parser:
         "(default: where there is one)")  # fmt: skip
     add("--draft-tokens", type=int, default=5, help="longest draft of a round (default 5)")
     add("--verification", choices=VERIFICATIONS, default="token",
-        help="test the drafts of a round one after another (token, the default) or as one block, "
-        "which accepts as many or more by the same laws")  # fmt: skip
+        help="test the drafts of a round one after another (token, the default), as one block, "
+        "which accepts as many or more by the same laws, or as a block of frontier_corpus whose "
+        "clip knows what was over-supplied before (scaled)")  # fmt: skip
     add("--candidates", type=int, default=1, help="tokens drawn from the draft model for each "
         "place, as a tree of drafts, of which one is chosen and tested (default 1)")  # fmt: skip
     add("--new-tokens", type=int, default=64, help="longest text (default 64)")

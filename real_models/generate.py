@@ -20,7 +20,7 @@ of `custom_generate` is used because transformers hands neither `assistant_model
 a function given in its place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,14 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 from real_models.decoding.drafters import Drafter, ModelDrafter, PromptLookup
 from real_models.decoding.loop import Request, check_verification, run_batch, whole_number
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.speculation import Speculation
 from real_models.errors import UserError
 from real_models.laws.processor_laws import ProcessorLaws, processor_laws
 from real_models.laws.settings_laws import Laws
 from real_models.models.cached_model import CachedModel
 from real_models.models.compatibility import check_devices, logit_width
-from theory import Rule, make_rule
+from theory import Rule
 
 __all__ = ["CUSTOM_GENERATE", "SpeculationOutput", "SpeculationReport", "generate"]
 
@@ -59,7 +60,7 @@ def generate(
     *,
     assistant_model: PreTrainedModel | None = None,
     streamer: Any = None,
-    rule: str | Rule = "sps",
+    rule: str | Rule | Sequence[Rule] = "sps",
     rule_parameters: Mapping[str, Any] | None = None,
     draft_tokens: int = 5,
     greedy_draft: bool = False,
@@ -70,12 +71,14 @@ def generate(
 ) -> Any:
     """`model.generate(**arguments)` by draft-and-verify; see the module for the way to call it.
 
-    rule, rule_parameters : a name of theory.RULES with its parameters, or a rule.
+    rule, rule_parameters : a name of theory.RULES with its parameters, or a rule. A parameter that
+                            is a list has one value for each place of a draft; so has a list of
+                            rules.
     draft_tokens          : m, the longest draft of a round.
     greedy_draft          : the draft proposes its likeliest token, so that p is one-hot.
     prompt_lookup         : look drafts up in the text (sequences of up to so many tokens) instead
                             of asking an assistant model.
-    verification          : "token", or "block" for all drafts of a round at once.
+    verification          : "token", "block" for all drafts of a round at once, or "scaled".
     candidates            : tokens drawn for each place, of which one is chosen and tested.
 
     Random numbers come from torch's global generator: `torch.manual_seed` makes a call repeatable.
@@ -160,7 +163,7 @@ class _Plan:
 
     assistant: PreTrainedModel | None
     streamer: Any
-    rule: Rule
+    rule: PlacedRules
     draft_tokens: int
     greedy_draft: bool
     prompt_lookup: int | None  # None exactly where there is an assistant
@@ -276,15 +279,13 @@ def _place_stop_strings(arguments: dict[str, Any]) -> None:
     arguments["stopping_criteria"] = criteria
 
 
-def _rule(rule: str | Rule, parameters: Mapping[str, Any]) -> Rule:
-    if isinstance(rule, Rule):
+def _rule(rule: str | Rule | Sequence[Rule], parameters: Mapping[str, Any]) -> PlacedRules:
+    if not isinstance(rule, str):
         if parameters:
             raise UserError(f"rule_parameters go with the name of a rule, not with {rule}")
-        return rule
-    if not isinstance(rule, str):
-        raise UserError(f"rule must be the name of a rule or a Rule, got {rule!r}")
+        return PlacedRules.of(rule)
     try:
-        return make_rule(rule, **parameters)
+        return PlacedRules.make(rule, parameters)
     except (ValueError, TypeError) as error:
         raise UserError(str(error)) from None
 

@@ -5,6 +5,9 @@ A draft counts as far as the last place whose test is passed, whatever failed be
 token comes from norm((s·h − p)₊) with s of `theory.blocks.block_test`, and behind a whole block
 from q, as token by token. A prefix with one more place is always emitted by the same h: the law of
 the text is that of the places that are visited, and no text is more divergent than they are.
+
+"scaled" is a block whose kernel knows what was over-supplied before: at a scale s = A(v)/p(v) the
+clip(p/s, b·q, a·q) in the place of clip(p, b·q, a·q), for `frontier_corpus` and KL (claim 33).
 """
 
 from collections.abc import Sequence
@@ -13,19 +16,47 @@ from typing import Any
 import numpy as np
 import torch
 
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.verification import Candidates, Place, Verdict, check_drafts
 from real_models.errors import UserError
 from real_models.laws.distributions import native, sample_tokens
 from theory import Rule
-from theory.blocks import BlockTest, block_residual, block_test
+from theory.arrays import coerce
+from theory.blocks import BlockTest, block_residual, block_test, scaled_clip
 
-__all__ = ["LARGEST_ENUMERATED", "block_acceptance", "verify_blocks"]
+__all__ = [
+    "LARGEST_ENUMERATED",
+    "VERIFICATIONS",
+    "block_acceptance",
+    "block_kernel",
+    "check_scaled",
+    "verify_blocks",
+]
+
+VERIFICATIONS = ("token", "block", "scaled")
+"""How a decoder verifies the drafts of a round."""
 
 LARGEST_ENUMERATED = 1024
 """Tokens of a row up to which a law is enumerated, which takes the square of them."""
 
 
-def verify_blocks(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Verdict]:
+def check_scaled(rule: Rule | PlacedRules) -> None:
+    """Raise UserError for rules that have no scaled clip, with the reason."""
+    for one in PlacedRules.of(rule).rules:
+        multiplier = getattr(one, "multiplier", None)
+        if one.name != "frontier_corpus" or one.parameters["divergence"] != "kl":
+            told = f"{one.name}({one.parameters.get('divergence', '')})".replace("()", "")
+            raise UserError(
+                "verification 'scaled' is the clip of frontier_corpus at a multiplier of KL; "
+                f"{told} has none: take 'block'"
+            )
+        if multiplier == np.inf:
+            raise UserError("verification 'scaled' needs a finite multiplier, got inf")
+
+
+def verify_blocks(
+    rule: Rule | PlacedRules, candidates: Candidates, uniforms: np.ndarray, *, scaled: bool = False
+) -> list[Verdict]:
     """Test the drafts of every text as one block, and draw the token that follows.
 
     uniforms : [texts, m + 1, 2] in [0, 1), as those of `verification.verify`: for the test behind
@@ -36,7 +67,7 @@ def verify_blocks(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> l
     """
     check_drafts(candidates)
     texts = range(len(candidates.tokens))
-    kernel = _kernel(rule, candidates)
+    kernel = block_kernel(rule, candidates, scaled=scaled)
     verdicts = []
     for text in texts:
         count = len(candidates.tokens[text])
@@ -54,9 +85,9 @@ def verify_blocks(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> l
     return verdicts
 
 
-def block_acceptance(rule: Rule, candidates: Candidates, places: Sequence[Place]) -> np.ndarray:
+def block_acceptance(kernel: Any, candidates: Candidates, places: Sequence[Place]) -> np.ndarray:
     """The chance that one draft more is accepted at visited places: Σ_y min(p/s, h), [places]."""
-    kernel, p = _kernel(rule, candidates), native(candidates.p)
+    p = native(candidates.p)
     tests = {text: _test(candidates, kernel, text) for text in {text for text, _ in places}}
     found = []
     for text, place in places:
@@ -67,11 +98,26 @@ def block_acceptance(rule: Rule, candidates: Candidates, places: Sequence[Place]
     return np.array(found)
 
 
-def _kernel(rule: Rule, candidates: Candidates) -> Any:
-    """What the rule emits at each drafted place, [Σ k_i, V], in the order of p."""
+def block_kernel(rule: Rule | PlacedRules, candidates: Candidates, *, scaled: bool = False) -> Any:
+    """What each drafted place emits, [Σ k_i, V], in the order of p."""
+    rules = PlacedRules.of(rule)
     places = [(i, at) for i, drafted in enumerate(candidates.tokens) for at in range(len(drafted))]
     if not places:
         return native(candidates.p)
+    if scaled:
+        return _scaled_kernel(rules, candidates)
+    groups = list(rules.groups(places))
+    found = [_output(one, candidates, [places[i] for i in group]) for one, group in groups]
+    if len(found) == 1:
+        return found[0]
+    kernel = coerce(native(candidates.p))[0] * 0.0
+    for (_, group), rows in zip(groups, found):
+        kernel[group] = rows
+    return kernel
+
+
+def _output(rule: Rule, candidates: Candidates, places: list[Place]) -> Any:
+    """What a rule emits at some places, [places, V]."""
     pair = candidates.pair(places, sort=rule.needs_order)
     support = pair.p.shape[-1]
     if type(rule).law is Rule.law and support > LARGEST_ENUMERATED:
@@ -80,6 +126,35 @@ def _kernel(rule: Rule, candidates: Candidates) -> Any:
             f"only: {support} tokens of a row, at most {LARGEST_ENUMERATED} are enumerated"
         )
     return pair.expand(rule.law(pair).output)
+
+
+def _scaled_kernel(rules: PlacedRules, candidates: Candidates) -> Any:
+    """The clip at the scale of each place, from the first place of all texts to the last."""
+    p = native(candidates.p)
+    kernel = coerce(p)[0] * 0.0
+    scale = dict.fromkeys(range(len(candidates.tokens)), 1.0)
+    for place in range(max(map(len, candidates.tokens))):
+        texts = [text for text, drafted in enumerate(candidates.tokens) if len(drafted) > place]
+        where = [(text, place) for text in texts]
+        law = _scaled_clip(candidates, where, [scale[text] for text in texts], rules.at(place))
+        for text, h in zip(texts, law):
+            row, token = candidates.row(text, place), candidates.tokens[text][place]
+            kernel[row] = h
+            scale[text] = min(1.0, scale[text] * float(h[token]) / float(p[row, token]))
+    return kernel
+
+
+def _scaled_clip(
+    candidates: Candidates, places: list[Place], scales: list[float], rule: Any
+) -> Any:
+    """clip(p/s, b·q, a·q) at some places, [places, V]; behind a scale of 0 nothing is visited."""
+    pair = candidates.pair(places, sort=True)
+    scale = coerce(pair.p, [[s or 1.0] for s in scales])[1]
+    if rule.multiplier == 0:
+        return pair.expand(pair.q)
+    clip = scaled_clip(pair, scale, scale * 0.0 + rule.multiplier)
+    xp, lowest, highest = pair.xp, clip.below * pair.q, clip.above * pair.q
+    return pair.expand(xp.minimum(xp.maximum(pair.p / scale, lowest), highest))
 
 
 def _test(candidates: Candidates, kernel: Any, text: int) -> BlockTest:

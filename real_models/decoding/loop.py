@@ -16,9 +16,11 @@ from numbers import Integral
 
 import numpy as np
 
+from real_models.decoding.blocks import VERIFICATIONS
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter, PromptLookup
 from real_models.decoding.numbers import Numbers
 from real_models.decoding.observation import Observation
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.speculation import Round, Speculation
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
@@ -31,7 +33,6 @@ from real_models.traces.contexts import text_stream
 from sim.checks import shorten
 from sim.jobs.progress import track
 from theory import Rule, make_rule
-from theory.blocks import VERIFICATIONS
 
 __all__ = [
     "DecodedText",
@@ -47,7 +48,7 @@ __all__ = [
 
 _MOST_DRAFTS = 1 << 16  # a round draws random numbers for each, used or not
 
-DrafterMaker = Callable[[ModelPair, Laws, Rule], Drafter]
+DrafterMaker = Callable[[ModelPair, Laws, Rule | PlacedRules], Drafter]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Decoding:
     cut : by model, the mass on columns that were cut off; empty where the widths are alike.
     """
 
-    rule: Rule
+    rule: PlacedRules
     draft_tokens: int
     settings: SamplingSettings
     texts: list[DecodedText]
@@ -131,7 +132,7 @@ class Request:
 def decode(
     pair: ModelPair,
     prompts: Sequence[Prompt],
-    rule: Rule,
+    rule: Rule | Sequence[Rule] | PlacedRules,
     *,
     draft_tokens: int = 5,
     new_tokens: int = 64,
@@ -146,6 +147,8 @@ def decode(
 ) -> Decoding:
     """Decode up to `new_tokens` tokens behind every prompt with a rule of theory.RULES.
 
+    rule         : one for all places of a draft, or one for each of the first places, the last of
+        them also for those behind; they differ in their values alone.
     draft_tokens : m ≥ 0, the longest draft of a round; 0 is the verifier alone.
     settings     : temperature and filters of both models, and whether drafts are greedy (T = 1).
     drafter      : `model_drafter` (the pair's draft) or `prompt_lookup(longest)`.
@@ -153,7 +156,8 @@ def decode(
     measure      : observe exact divergences and likelihoods, at the cost of a sort per place.
     compare      : let the verifier decode the same prompts alone, for the speed-up.
     verification : "token" tests the drafts one after another, "block" a whole draft at once; the
-        law of each visited place is the same, and more drafts are accepted.
+        law of each visited place is the same, and more drafts are accepted. "scaled" is a block
+        of `frontier_corpus` for KL that clips at what was over-supplied before (`decoding.blocks`).
     candidates   : K tokens are drawn for each place and one is chosen to be tested (see `trees`);
         a round drafts K + K² + … Kᵐ tokens, at most 1,024.
 
@@ -172,8 +176,7 @@ def decode(
         ("candidates", candidates, 1),
     ):
         whole_number(name, value, least)
-    if not isinstance(rule, Rule):
-        raise UserError(f"rule must come from make_rule or be a Rule, got {rule!r}")
+    rule = PlacedRules.of(rule)
     check_verification(verification)
     if not prompts:
         raise UserError("there is no prompt to decode")
@@ -207,7 +210,7 @@ def decode(
     )
 
 
-def model_drafter(pair: ModelPair, laws: Laws, rule: Rule) -> Drafter:
+def model_drafter(pair: ModelPair, laws: Laws, rule: Rule | PlacedRules) -> Drafter:
     """The pair's own draft model."""
     model = CachedModel(pair.draft, pair.vocabulary, "draft")
     return ModelDrafter(model, laws, pair.end_tokens, raw=rule.reads_raw)
@@ -264,7 +267,7 @@ class _Run:
     def batch(
         self,
         texts: Sequence[tuple[Prompt, list[int]]],
-        rule: Rule,
+        rule: PlacedRules,
         maker: DrafterMaker,
         draft_tokens: int,
         *,
@@ -279,7 +282,7 @@ class _Run:
         decoded = [self._decoded(p, r) for (p, _), r in zip(texts, requests)]
         return decoded, engine.watch.seconds
 
-    def engine(self, rule: Rule, maker: DrafterMaker, *, measure: bool) -> Speculation:
+    def engine(self, rule: PlacedRules, maker: DrafterMaker, *, measure: bool) -> Speculation:
         """The models with empty caches; UserError where one cannot be rolled back."""
         laws = SettingsLaws(self.settings)
         verifier = CachedModel(self.pair.verifier, self.pair.vocabulary, "verifier")
@@ -316,17 +319,17 @@ class _Run:
         )
 
 
-_ALONE = make_rule("sps")
+_ALONE = PlacedRules.of(make_rule("sps"))
 
 
-def _no_drafter(pair: ModelPair, laws: Laws, rule: Rule) -> Drafter:
+def _no_drafter(pair: ModelPair, laws: Laws, rule: Rule | PlacedRules) -> Drafter:
     return NoDrafter(pair.vocabulary, pair.device)
 
 
 def check_verification(name: object) -> None:
     """Raise UserError for what is no name of a verification."""
     if name not in VERIFICATIONS:
-        known = " or ".join(VERIFICATIONS)
+        known = f"{', '.join(VERIFICATIONS[:-1])} or {VERIFICATIONS[-1]}"
         raise UserError(f"verification must be {known}, got {shorten(repr(name))}")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from real_models.decoding.loop import DecodedText, Decoding
+from real_models.decoding.placed_rules import PlacedRules
 from sim.rounds.metrics import acceptance_metrics, clustered_mean
 from theory import Rule
 
@@ -56,7 +57,7 @@ def summary(run: Decoding) -> dict[str, Any]:
     }
 
 
-def rule_label(rule: Rule) -> str:
+def rule_label(rule: Rule | PlacedRules) -> str:
     """`cactus(delta=0.5)`."""
     return f"{rule.name}({', '.join(f'{n}={v}' for n, v in rule.parameters.items())})"
 

@@ -7,12 +7,14 @@ In a block a place is visited where the drafts before it are accepted, and emits
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from real_models.decoding.blocks import block_acceptance
-from real_models.decoding.verification import Candidates, Verdict
+from real_models.decoding.blocks import block_acceptance, block_kernel
+from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verification import Candidates, Place, Verdict
 from theory import Rule, divergence
 from theory.arrays import to_numpy
 
@@ -45,7 +47,7 @@ class Observation:
 
 
 def observe(
-    rule: Rule,
+    rule: Rule | PlacedRules,
     candidates: Candidates,
     verdicts: list[Verdict],
     logits: torch.Tensor,
@@ -57,9 +59,12 @@ def observe(
         for i, (drafted, verdict) in enumerate(zip(candidates.tokens, verdicts))
         for place in range(min(verdict.accepted + 1, len(drafted)))
     ]
-    known = _laws_at(rule, candidates, visited) if visited else np.zeros((3, 0))
-    if verification == "block" and visited:
-        known[1] = block_acceptance(rule, candidates, visited)
+    known = np.zeros((3, 0))
+    if visited and verification == "token":
+        known = _laws_at(PlacedRules.of(rule), candidates, visited)
+    elif visited:
+        kernel = block_kernel(rule, candidates, scaled=verification == "scaled")
+        known = _blocks_at(kernel, candidates, visited)
     observations, start, row = [], 0, 0
     for drafted, verdict in zip(candidates.tokens, verdicts):
         tested = min(verdict.accepted + 1, len(drafted))
@@ -73,12 +78,28 @@ def observe(
     return observations
 
 
-def _laws_at(rule: Rule, candidates: Candidates, places: list[tuple[int, int]]) -> np.ndarray:
+def _laws_at(rules: PlacedRules, candidates: Candidates, places: list[Place]) -> np.ndarray:
     """Divergence of the output from q, acceptance and strict acceptance, [3, places]."""
-    pair = candidates.pair(places, sort=True)
-    law = rule.law(pair)
-    found = divergence("kl", law.output, pair.q, validate=False)
-    return np.stack([to_numpy(a) for a in (found, law.acceptance, 1.0 - pair.total_variation)])
+    known = np.zeros((3, len(places)))
+    for rule, group in rules.groups(places):
+        pair = candidates.pair([places[i] for i in group], sort=True)
+        law = rule.law(pair)
+        found = divergence("kl", law.output, pair.q, validate=False)
+        known[:, group] = _rows(found, law.acceptance, 1.0 - pair.total_variation)
+    return known
+
+
+def _blocks_at(kernel: Any, candidates: Candidates, places: list[Place]) -> np.ndarray:
+    """The same in blocks, of what the kernel emits at each place."""
+    pair = candidates.pair(places)
+    rows = [candidates.row(text, place) for text, place in places]
+    spent = divergence("kl", kernel[rows], pair.expand(pair.q), validate=False)
+    accepted = block_acceptance(kernel, candidates, places)
+    return _rows(spent, accepted, 1.0 - pair.total_variation)
+
+
+def _rows(*values: Any) -> np.ndarray:
+    return np.stack([to_numpy(rows) for rows in values])
 
 
 def _surprise(logits: torch.Tensor, tokens: list[int]) -> np.ndarray:

@@ -13,6 +13,11 @@ from sim.jobs.files import json_text, make_folder, write_whole
 __all__ = ["document", "told", "write_lines"]
 
 _POSITIONS_SHOWN = 10
+_VERIFIED = {
+    "token": "",
+    "block": ", verified as a block",
+    "scaled": ", verified as a block by the scaled clip",
+}
 
 
 def told(found: Decoding, figures: dict[str, Any]) -> str:
@@ -56,7 +61,7 @@ def _ways(figures: dict[str, Any]) -> str:
     found = ""
     if figures["candidates"] > 1:
         found += f", each chosen of {figures['candidates']} candidates"
-    return found + (", verified as a block" if figures["verification"] == "block" else "")
+    return found + _VERIFIED[figures["verification"]]
 
 
 def _lengths(figures: dict[str, Any]) -> list[str]:

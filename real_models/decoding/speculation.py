@@ -13,10 +13,11 @@ from time import perf_counter
 
 import torch
 
-from real_models.decoding.blocks import verify_blocks
+from real_models.decoding.blocks import check_scaled, verify_blocks
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter
 from real_models.decoding.numbers import Numbers
 from real_models.decoding.observation import Observation, observe
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.trees import check_candidates, chosen_path, grow_tree
 from real_models.decoding.verification import Candidates, Verdict, verify
 from real_models.laws.settings_laws import Laws
@@ -63,7 +64,7 @@ class Speculation:
     """The models, the rule and their caches for one batch of texts.
 
     measure : observe exact divergences and likelihoods at every place that was visited.
-    verification : one of `theory.blocks.VERIFICATIONS`.
+    verification : one of `blocks.VERIFICATIONS`.
     candidates : K, drawn for each place of a draft.
     """
 
@@ -71,14 +72,15 @@ class Speculation:
         self,
         verifier: CachedModel,
         drafter: Drafter,
-        rule: Rule,
+        rule: Rule | PlacedRules,
         laws: Laws,
         *,
         measure: bool = False,
         verification: str = "token",
         candidates: int = 1,
     ) -> None:
-        self._verifier, self._drafter, self._rule, self._laws = verifier, drafter, rule, laws
+        self._verifier, self._drafter, self._laws = verifier, drafter, laws
+        self._rule = PlacedRules.of(rule)
         self.candidates = candidates
         self._nothing = NoDrafter(verifier.vocabulary, verifier.device)
         self._measure, self._verification = measure, verification
@@ -91,7 +93,10 @@ class Speculation:
                 model.check_texts(count)
 
     def check_drafts(self, drafts: int) -> None:
-        """Raise UserError where so many candidates and drafts are not defined, with the reason."""
+        """Raise UserError where rule, candidates and drafts do not go together, with the reason."""
+        self._rule.check_length(drafts)
+        if self._verification == "scaled":
+            check_scaled(self._rule)
         check_candidates(self._rule, self._drafter, self.candidates, drafts)
 
     def cut(self) -> dict[str, CutMass]:
@@ -114,8 +119,7 @@ class Speculation:
         else:
             candidates, logits = self._drafted(texts, numbers)
         with self.watch("rule"):
-            check = verify_blocks if self._verification == "block" else verify
-            verdicts = check(self._rule, candidates, numbers.tests)
+            verdicts = self._verify(candidates, numbers)
         with self.watch("measure"):
             observed = self._observe(candidates, verdicts, logits)
         return [
@@ -157,6 +161,12 @@ class Speculation:
             tree, logits, texts, self._laws, numbers.choices, drafter.ends, self.watch
         )
         return Candidates(proposal.tokens, proposal.p, q), logits
+
+    def _verify(self, candidates: Candidates, numbers: Numbers) -> list[Verdict]:
+        if self._verification == "token":
+            return verify(self._rule, candidates, numbers.tests)
+        scaled = self._verification == "scaled"
+        return verify_blocks(self._rule, candidates, numbers.tests, scaled=scaled)
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Go on with some of the texts, in the order given."""

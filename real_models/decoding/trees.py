@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from real_models.decoding.drafters import ModelDrafter, Proposal, by_text, until_end
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.errors import UserError
 from real_models.laws.distributions import sample_tokens
 from real_models.laws.settings_laws import Laws
 from real_models.models.branches import path_to, tree_size
-from theory import Rule
 from theory.candidates import select
 
 __all__ = ["MOST_DRAFTS", "DraftTree", "check_candidates", "chosen_path", "grow_tree"]
@@ -49,7 +49,7 @@ class DraftTree:
         return [self.nodes[text][place] for place in path_to(node, self.children)]
 
 
-def check_candidates(rule: Rule, drafter: object, candidates: int, drafts: int) -> None:
+def check_candidates(rule: PlacedRules, drafter: object, candidates: int, drafts: int) -> None:
     """Raise UserError for several candidates where they are not defined, with the reason."""
     if candidates == 1 or not drafts:
         return

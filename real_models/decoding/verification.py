@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.laws.distributions import native, sample_tokens
 from theory import Pair, Rule
 from theory.arrays import take_rows
@@ -89,9 +90,10 @@ class Verdict:
     token: int
 
 
-def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Verdict]:
+def verify(rule: Rule | PlacedRules, candidates: Candidates, uniforms: np.ndarray) -> list[Verdict]:
     """Test the drafts of every text and draw the token that follows the accepted ones.
 
+    rule : one for all places, or a schedule of them.
     uniforms : [texts, m + 1, 2] in [0, 1), m at least the longest draft: for the test of the draft
     at each place, and for the token drawn there. Which of them are read depends on what happens;
     what each one means does not.
@@ -100,15 +102,20 @@ def verify(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[Ver
     vocabulary, or one to which p gives no mass; and for rows that are not one for each draft.
     """
     _require_drafts(candidates)
+    rules = PlacedRules.of(rule)
     texts = range(len(candidates.tokens))
     step = _PLACES_AT_ONCE.get(candidates.p.device.type)
-    open_ = _open_places(rule, candidates, uniforms)
+    open_ = _open_places(rules, candidates, uniforms)
     ended: dict[int, Verdict] = {}
     while any(open_):
         # A place behind a rejection is tested for nothing. On a CPU that costs time; on other
         # devices many small steps cost more.
         places = [(text, place) for text in texts for place in open_[text][:step]]
-        ended |= _rejections(rule, candidates, places, uniforms)
+        for rule, group in rules.groups(places):
+            found = _rejections(rule, candidates, [places[i] for i in group], uniforms)
+            for text, verdict in found.items():
+                if text not in ended or verdict.accepted < ended[text].accepted:
+                    ended[text] = verdict
         open_ = [[] if text in ended or not step else open_[text][step:] for text in texts]
     whole = [(text, len(candidates.tokens[text])) for text in texts if text not in ended]
     if whole:
@@ -150,7 +157,9 @@ def _require_mass(candidates: Candidates, places: list[Place], mass: Any) -> Non
     raise ValueError(f"text {text}: p gives no mass to the token {token} drafted at place {place}")
 
 
-def _open_places(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> list[list[int]]:
+def _open_places(
+    rules: PlacedRules, candidates: Candidates, uniforms: np.ndarray
+) -> list[list[int]]:
     """The places of each text that only the rule can decide."""
     lengths = [len(drafted) for drafted in candidates.tokens]
     places = [(text, place) for text, count in enumerate(lengths) for place in range(count)]
@@ -158,7 +167,7 @@ def _open_places(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> li
         return [[] for _ in lengths]
     p, q = candidates.probabilities(places)
     _require_mass(candidates, places, p)
-    if not rule.keeps_strict:
+    if not all(rule.keeps_strict for rule in rules.rules):
         return [list(range(count)) for count in lengths]
     kept = _beside(_at(uniforms, places, 0), p) * p < q
     open_: list[list[int]] = [[] for _ in lengths]

@@ -1,16 +1,18 @@
 """A rule and its parameters on a command line: `--rule cactus --delta 0.5`.
 
-The options are those of the rules' own fields, so that a rule that is registered has them too.
+The options are those of the rules' own fields, so that a rule that is registered has them too. A
+value with commas is a schedule: `--delta 0.8,0.5` for the first place of a draft and all others.
 """
 
 import argparse
 import inspect
 
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.errors import UserError
 from sim.extensions import check_rule
-from theory import RULES, Rule, make_rule
+from theory import RULES
 
-__all__ = ["add_rule_options", "rule_from"]
+__all__ = ["add_rule_options", "rules_from"]
 
 _LARGEST_INTEGER = 2**63  # beyond it a number is a float, which may be inf
 
@@ -21,7 +23,10 @@ def add_rule_options(parser: argparse.ArgumentParser, default: str = "sps") -> N
     To be called last: a parameter whose name the command has taken for something else, as
     `temperature`, becomes `--rule-temperature`.
     """
-    group = parser.add_argument_group("rule")
+    group = parser.add_argument_group(
+        "rule",
+        "A value with commas has one part for each place of a draft, the last for all behind.",
+    )
     group.add_argument("--rule", default=default, help=f"one of {', '.join(RULES)}")
     for name, rules in _parameters().items():
         settings = {"dest": _dest(name), "help": f"of {', '.join(rules)}"}
@@ -31,19 +36,19 @@ def add_rule_options(parser: argparse.ArgumentParser, default: str = "sps") -> N
             group.add_argument(_option(f"rule_{name}"), **settings)
 
 
-def rule_from(args: argparse.Namespace) -> Rule:
+def rules_from(args: argparse.Namespace) -> PlacedRules:
     """The rule that the options name; UserError for a parameter it has not, or a bad value."""
     given = {
-        name: _value(getattr(args, _dest(name)))
+        name: _values(getattr(args, _dest(name)))
         for name in _parameters()
         if getattr(args, _dest(name)) is not None
     }
     try:
-        rule = make_rule(args.rule, **given)
-        check_rule(rule)
+        rules = PlacedRules.make(args.rule, given)
+        check_rule(rules.rules[0])
     except (ValueError, TypeError) as error:
         raise UserError(f"--rule {args.rule}: {error}") from None
-    return rule
+    return rules
 
 
 def _parameters() -> dict[str, list[str]]:
@@ -61,6 +66,11 @@ def _option(name: str) -> str:
 
 def _dest(name: str) -> str:
     return f"rule_{name}"
+
+
+def _values(text: str) -> float | int | bool | str | list[float | int | bool | str]:
+    """The value of a parameter; with commas, one for each place."""
+    return [_value(part) for part in text.split(",")] if "," in text else _value(text)
 
 
 def _value(text: str) -> float | int | bool | str:

@@ -1,7 +1,7 @@
 """The law of the first tokens of decoded texts, enumerated round by round from its definition.
 
-A(vy) = A(v)·p·b token by token and min(p(vy), A(v)·h) in blocks (claim 22); no test, no residual,
-no cache and no random stream.
+A(vy) = A(v)·p·b token by token and min(p(vy), A(v)·h) in blocks (claim 22), where the scaled clip's
+h depends on A(v)/p(v); no test, no residual, no cache and no random stream.
 """
 
 from collections import Counter
@@ -9,8 +9,9 @@ from itertools import product
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import optimize, stats
 
+from real_models.decoding.placed_rules import PlacedRules
 from real_models.laws.distributions import SamplingSettings
 from real_models.prompts import Prompt
 from theory import one_step
@@ -36,34 +37,52 @@ def rows(model, settings=SETTINGS):
 def exact_law(pair, rule, drafts, verification="block", draft_law=lambda p, q: p):
     """Text of three tokens (fewer behind an end token) → its probability.
 
+    rule      : one, or one for each place of a round.
     draft_law : of what a draft is that is tested, from the rows of the draft and of the verifier.
     """
     p, q = rows(pair.draft), rows(pair.verifier)
     p = {text: draft_law(p[text], q[text]) for text in q}
-    h = {text: one_step(rule, p[text], q[text]).output for text in q}
-    accepted = {text: p[text] * rule.accept_prob(p[text], q[text]) for text in q}
+    rules = PlacedRules.of(rule)
     law, starts = Counter(), {(): 1.0}
     while starts:
         start, mass = starts.popitem()
         going = {start: (mass, mass)}  # prefix → A and p of it, from the start of the round
         while going:
             text, (alive, drafted) = going.popitem()
-            last = len(text) - len(start) == drafts
+            place = len(text) - len(start)
+            here, last = rules.at(place), place == drafts
+            if last:
+                h = q[text]
+            elif verification == "scaled":
+                h = clip(p[text] * drafted / alive, q[text], here.multiplier)
+            else:
+                h = one_step(here, p[text], q[text]).output
+            accepted = p[text] * here.accept_prob(p[text], q[text])
             for token in range(VOCABULARY):
                 longer, done = (*text, token), token == END or len(text) + 1 == TOKENS
                 kept, reach = 0.0, drafted * p[text][token]
-                if not last and verification == "block":
-                    kept = min(reach, alive * h[text][token])
+                if not last and verification != "token":
+                    kept = min(reach, alive * h[token])
                 elif not last:
-                    kept = alive * accepted[text][token]
-                emitted = alive * (q if last else h)[text][token] - kept
+                    kept = alive * accepted[token]
+                emitted = alive * h[token] - kept
                 if done:
                     law[longer] += kept + emitted
                 else:
-                    starts[longer] = starts.get(longer, 0.0) + emitted
-                    if kept:
+                    if emitted > 0:
+                        starts[longer] = starts.get(longer, 0.0) + emitted
+                    if kept > 0:
                         going[longer] = kept, reach
     return law
+
+
+def clip(supply, q, multiplier):
+    """clip(p/s, b·q, a·q) with log(a/b) = multiplier and sum 1, b by root finding."""
+
+    def at(below):
+        return np.clip(supply, below * q, below * np.exp(multiplier) * q)
+
+    return at(optimize.brentq(lambda b: at(b).sum() - 1, 0, 1, xtol=1e-15, rtol=1e-14))
 
 
 def p_value(found, law):

@@ -66,7 +66,7 @@ def test_a_greedy_text_in_blocks_and_what_is_no_verification(model, speculate):
         torch.manual_seed(3)
         sampled[name] = speculate(verification=name, do_sample=True)
     assert not torch.equal(sampled["token"], sampled["block"])
-    with pytest.raises(UserError, match="verification must be token or block, got 'tree'"):
+    with pytest.raises(UserError, match="verification must be token, block or scaled, got 'tree'"):
         speculate(verification="tree")
 
 
@@ -222,7 +222,7 @@ def test_known_filters_take_the_short_way(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": None}, "rule must be the name of a rule or a Rule, got None"),
+        ({"rule": None}, "rule must come from make_rule or be a Rule, got None"),
         ({"rule": "cactos"}, "unknown rule 'cactos'; did you mean 'cactus'"),
         ({"rule": "cactus"}, "rule 'cactus' needs the parameter 'delta'"),
         (

@@ -13,7 +13,7 @@ import torch
 from round_laws import TOKENS, VOCABULARY, exact_law, p_value, prompts
 
 from real_models.decoding import blocks
-from real_models.decoding.blocks import block_acceptance, verify_blocks
+from real_models.decoding.blocks import block_acceptance, block_kernel, verify_blocks
 from real_models.decoding.loop import decode, prompt_lookup
 from real_models.decoding.metrics import summary
 from real_models.decoding.verification import Candidates
@@ -76,15 +76,15 @@ def test_a_prefix_that_is_kept_by_its_ratio_fails(pair, monkeypatch):
 def test_the_residual_of_the_place_before_fails(pair, monkeypatch):
     law, row = exact_law(pair, TESTED["sps"], 2), Candidates.row
 
-    def verify(rule, candidates, uniforms):
+    def verify(rule, candidates, uniforms, **options):
         def before(self, text, place):
             return row(self, text, max(place - 1, 0))
 
-        kernel = blocks._kernel(rule, candidates)
+        kernel = block_kernel(rule, candidates)
         with monkeypatch.context() as patched:
-            patched.setattr(blocks, "_kernel", lambda *_: kernel)
+            patched.setattr(blocks, "block_kernel", lambda *_, **__: kernel)
             patched.setattr(Candidates, "row", before)
-            return verify_blocks(rule, candidates, uniforms)
+            return verify_blocks(rule, candidates, uniforms, **options)
 
     monkeypatch.setattr("real_models.decoding.speculation.verify_blocks", verify)
     assert p_value(texts_of(pair, TESTED["sps"]), law) < FALSE_FAIL
@@ -136,7 +136,8 @@ def test_the_acceptance_of_a_place_is_that_of_its_scale():
     candidates = Candidates([[1, 1]], drafted, verified)
     scale = 0.35 / 0.8
     wanted = [np.minimum(p, q).sum(), np.minimum(p / scale, q).sum()]
-    found = block_acceptance(make_rule("sps"), candidates, [(0, 0), (0, 1)])
+    kernel = block_kernel(make_rule("sps"), candidates)
+    found = block_acceptance(kernel, candidates, [(0, 0), (0, 1)])
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
@@ -157,5 +158,5 @@ def test_a_law_by_enumeration_is_refused_beyond_its_support(pair, monkeypatch):
 
 
 def test_an_unknown_verification_is_refused_by_name(pair):
-    with pytest.raises(UserError, match="verification must be token or block, got 'tree'"):
+    with pytest.raises(UserError, match="verification must be token, block or scaled, got 'tree'"):
         run(pair, make_rule("sps"), verification="tree")

@@ -9,16 +9,15 @@ and A(vy) = A(v)·min(p/s, h). With s = 1 it is the frontier's clip.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from theory.arrays import UNIT, Array, namespace, quiet, search_rows, take_rows
+from theory.arrays import UNIT, Array, quiet, search_rows, take_rows
 from theory.divergences import DIVERGENCES
-from theory.frontier.clipped import ClippedFamily
 from theory.pair import Pair, running_sums
 
 __all__ = ["ScaledClip", "scaled_clip"]
 
-STEPS = 60  # halvings of the recovered mass
+STEPS = 60  # halvings of log b
 KL = DIVERGENCES["kl"]
 
 
@@ -34,51 +33,54 @@ class ScaledClip(NamedTuple):
 def scaled_clip(pair: Pair, scale: Array, multiplier: Array) -> ScaledClip:
     r"""Return the clip of prepared rows at scales s in (0, 1] and multipliers μ ≥ 0 of KL.
 
-    The sums are those of the unscaled rows: with a′ = s·a and b′ = s·b, Σ h = 1 says
-
-        Σ (p − a′q)₊ − Σ (b′q − p)₊ = 1 − s,
-
-    and log(a′/b′) falls as the recovered mass Σ (b′q − p)₊ rises, which is halved to rounding.
+    With a = b·e^μ the sum of h grows with b, from at most 1 at b = e^{−μ} to at least 1 at b = 1;
+    log b is halved to rounding between them. Each sum takes the running sums of the unscaled rows,
+    which at the solution are of the order of s where they are divided by it: no digits are lost at
+    faint scales.
 
     Parameters
     ----------
     pair : Pair
         R rows, prepared with ``sort=True``.
     scale, multiplier : array [R, J]
-        J scales and multipliers for each row, float64.
+        J scales and finite multipliers for each row, float64.
 
     Returns
     -------
     ScaledClip
-        Of a token with q = 0 nothing is emitted.
+        1 ≤ a, b ≤ 1; Σ h = 1 up to rounding. Of a token with q = 0 nothing is emitted.
     """
     sums, xp = _Sums.of(pair), pair.xp
-    low = xp.maximum(sums.family.outside[:, None] - (1.0 - scale), 0.0)
-    high = xp.maximum(pair.order.recovered(scale * UNIT), low)
+    low, high = -multiplier, xp.zeros_like(multiplier)
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
-        above, below = sums.above(middle + 1.0 - scale), sums.below(middle)
-        steep = xp.log(above.factor / below.factor) > multiplier
-        low, high = xp.where(steep, middle, low), xp.where(steep, high, middle)
-    above, below = sums.above(high + 1.0 - scale), sums.below(high)
-    spent = sums.spent(above, below, scale)
-    return ScaledClip(above.factor / UNIT / scale, below.factor / UNIT / scale, spent)
+        short = sums.at(scale, middle, multiplier).total < 1.0
+        low, high = xp.where(short, middle, low), xp.where(short, high, middle)
+    groups = sums.at(scale, high, multiplier)
+    return ScaledClip(groups.above, groups.below, sums.spent(groups, scale))
 
 
-class _Edge(NamedTuple):
-    """One clipped group: where it ends, its factor (in units of UNIT), its mass and that of q."""
+class _Groups(NamedTuple):
+    """A clip in three: its factors, the tokens that are clipped, and what each group emits."""
 
-    index: Array
-    factor: Array
-    mass: Array
-    verifier: Array
+    above: Array
+    below: Array
+    first: Array  # of the tokens between, in order
+    last: Array
+    emitted: tuple[Array, Array, Array]  # below, between, above
+    verifier: tuple[Array, Array, Array]
+
+    @property
+    def total(self) -> Array:
+        """Σ h."""
+        return self.emitted[0] + self.emitted[1] + self.emitted[2]
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """The running sums of a pair's rows in order, and of q·f̃(p/q)."""
+    """The running sums of a pair's rows in order, and of p·log(p/q)."""
 
-    family: ClippedFamily
+    pair: Pair
     costs: Array
 
     @classmethod
@@ -88,38 +90,38 @@ class _Sums:
 
     @classmethod
     def _collect(cls, pair: Pair) -> _Sums:
-        inside = pair.xp.where(pair.q > 0, KL.term(pair.p, pair.q), 0.0)
-        return cls(ClippedFamily.of(pair, KL), running_sums(pair.xp, inside))
+        xp = pair.xp
+        inside = (pair.q > 0) & (pair.p > 0)
+        p, q = (xp.where(inside, rows, 1.0) for rows in (pair.p, pair.q))
+        costs = xp.where(inside, p * (xp.log(p) - xp.log(q)), 0.0)
+        return cls(pair, running_sums(xp, costs))
 
-    def above(self, rejected: Array) -> _Edge:
-        """The tokens above a′q where Σ (p − a′q)₊ is ``rejected``."""
-        xp, order = namespace(rejected), self.family.order
-        index = search_rows(xp, self.family.rejected_at, -rejected)
-        kept = take_rows(xp, order.lifted_from, index)
-        mass = xp.maximum(take_rows(xp, order.p_from, index) - rejected, 0.0)
-        last = take_rows(xp, order.ratio, xp.maximum(index - 1, 0))
-        factor = xp.where(kept > 0, mass / xp.where(kept > 0, kept, 1.0), last)
-        return _Edge(index, factor, xp.where(kept > 0, mass, 0.0), UNIT * kept)
+    def at(self, scale: Array, log_below: Array, multiplier: Array) -> _Groups:
+        """The groups of clip(p/s, b·q, b·e^μ·q)."""
+        xp, order = self.pair.xp, self.pair.order
+        below, above = xp.exp(log_below), xp.exp(log_below + multiplier)
+        first = search_rows(xp, order.ratio, scale * UNIT * below)
+        last = search_rows(xp, order.ratio, scale * UNIT * above, side="right")
+        kept = self._between(order.lifted_below, first, last)
+        ends = [take_rows(xp, order.lifted_below, first), take_rows(xp, order.lifted_from, last)]
+        lifted = (ends[0], kept, ends[1])
+        low, between, high = (UNIT * mass for mass in lifted)
+        emitted = (
+            below * low,
+            self._between(order.p_below, first, last) / scale,
+            xp.where(high > 0, above * high, 0.0),  # a factor beyond all numbers clips nothing
+        )
+        return _Groups(above, below, first, last, emitted, (low, between, high))
 
-    def below(self, recovered: Array) -> _Edge:
-        """The tokens below b′q where Σ (b′q − p)₊ is ``recovered``."""
-        xp, order = namespace(recovered), self.family.order
-        index = search_rows(xp, self.family.recovered_at, recovered)
-        raised = take_rows(xp, order.lifted_below, index)
-        mass = recovered + take_rows(xp, order.p_below, index)
-        first = take_rows(xp, order.ratio, xp.minimum(index, order.ratio.shape[-1] - 1))
-        factor = xp.where(raised > 0, mass / xp.where(raised > 0, raised, 1.0), first)
-        return _Edge(index, factor, xp.where(raised > 0, mass, 0.0), UNIT * raised)
+    def _between(self, sums: Array, first: Array, last: Array) -> Array:
+        xp = self.pair.xp
+        return xp.maximum(take_rows(xp, sums, last) - take_rows(xp, sums, first), 0.0)
 
-    def spent(self, above: _Edge, below: _Edge, scale: Array) -> Array:
-        """KL(h‖q): two clipped groups, and p/s between them, q·f̃(p/(sq)) by its running sums."""
-        xp, order = namespace(scale), self.family.order
-
-        def between(sums: Any) -> Array:
-            return take_rows(xp, sums, above.index) - take_rows(xp, sums, below.index)
-
-        ends = [KL.term(edge.mass / scale, edge.verifier) for edge in (above, below)]
-        cost, drafted = between(self.costs), between(order.p_below)
-        verifier = UNIT * between(order.lifted_below)
-        middle = (cost - verifier - xp.log(scale) * drafted) / scale + verifier
+    def spent(self, groups: _Groups, scale: Array) -> Array:
+        """KL(h‖q): two clipped groups, and p/s between them, Σ q·f̃(p/(sq)) by its running sums."""
+        xp = self.pair.xp
+        ends = [KL.term(groups.emitted[end], groups.verifier[end]) for end in (0, 2)]
+        cost = take_rows(xp, self.costs, groups.last) - take_rows(xp, self.costs, groups.first)
+        kept, verifier = groups.emitted[1], groups.verifier[1]
+        middle = cost / scale - xp.log(scale) * kept - kept + verifier
         return xp.maximum(ends[0] + ends[1] + middle, 0.0)

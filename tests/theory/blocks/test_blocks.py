@@ -238,6 +238,31 @@ def test_the_scaled_clip_is_a_law_with_its_multiplier():
             assert np.log(a / b) == pytest.approx(multiplier[row, column], abs=1e-9)
 
 
+def hostile_rows(rng, width):
+    """A distribution with zeros, at times a single token."""
+    row = rng.dirichlet(np.full(width, 0.4)) * (rng.random(width) < 0.6)
+    row[rng.integers(width)] += 1e-3
+    return row / row.sum()
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3, 1e-9, 1e-100])
+@pytest.mark.parametrize("multiplier", [0.0, 0.1, 5.0, 800.0])
+def test_hostile_rows_have_a_scaled_clip(scale, multiplier):
+    """Zeros in p and in q, supports apart, equal rows, faint scales: a law, and its divergence."""
+    rng = np.random.default_rng(6)
+    for width in (1, 2, 3, 5) * 10:
+        p, q = hostile_rows(rng, width), hostile_rows(rng, width)
+        p = q if rng.random() < 0.2 else p
+        ends = np.full((1, 1), scale), np.full((1, 1), multiplier)
+        (a,), (b,), (spent,) = (part[0] for part in scaled_clip(Pair.prepare(p, q), *ends))
+        with np.errstate(over="ignore"):
+            h = np.minimum(np.maximum(p / scale, b * q), np.where(q > 0, a, 0.0) * q)
+        assert h.sum() == pytest.approx(1, abs=1e-12)
+        assert spent == pytest.approx(float(divergence("kl", h / h.sum(), q)), abs=1e-12)
+        if 0 < b and a < np.inf:
+            assert np.log(a) - np.log(b) == pytest.approx(multiplier, abs=1e-12)
+
+
 def test_at_scale_1_it_is_the_frontier_of_one_multiplier():
     rng = np.random.default_rng(4)
     p, q = rng.dirichlet(np.ones(12), (2, 5))

@@ -18,6 +18,7 @@ from theory.pair import Pair, running_sums
 __all__ = ["ScaledClip", "scaled_clip"]
 
 STEPS = 60  # halvings of log b
+LARGEST = 690.0  # of log a: a token without verifier mass, whose ratio is inf, stays beyond it
 KL = DIVERGENCES["kl"]
 
 
@@ -99,7 +100,8 @@ class _Sums:
     def at(self, scale: Array, log_below: Array, multiplier: Array) -> _Groups:
         """The groups of clip(p/s, b·q, b·e^μ·q)."""
         xp, order = self.pair.xp, self.pair.order
-        below, above = xp.exp(log_below), xp.exp(log_below + multiplier)
+        below = xp.exp(log_below)
+        above = xp.exp(xp.minimum(log_below + multiplier, LARGEST))
         first = search_rows(xp, order.ratio, scale * UNIT * below)
         last = search_rows(xp, order.ratio, scale * UNIT * above, side="right")
         kept = self._between(order.lifted_below, first, last)
@@ -109,7 +111,7 @@ class _Sums:
         emitted = (
             below * low,
             self._between(order.p_below, first, last) / scale,
-            xp.where(high > 0, above * high, 0.0),  # a factor beyond all numbers clips nothing
+            above * high,
         )
         return _Groups(above, below, first, last, emitted, (low, between, high))
 

@@ -256,10 +256,10 @@ def test_hostile_rows_have_a_scaled_clip(scale, multiplier):
         ends = np.full((1, 1), scale), np.full((1, 1), multiplier)
         (a,), (b,), (spent,) = (part[0] for part in scaled_clip(Pair.prepare(p, q), *ends))
         with np.errstate(over="ignore"):
-            h = np.minimum(np.maximum(p / scale, b * q), np.where(q > 0, a, 0.0) * q)
+            h = np.minimum(np.maximum(p / scale, b * q), a * q)
         assert h.sum() == pytest.approx(1, abs=1e-12)
         assert spent == pytest.approx(float(divergence("kl", h / h.sum(), q)), abs=1e-12)
-        if 0 < b and a < np.inf:
+        if multiplier < 690:
             assert np.log(a) - np.log(b) == pytest.approx(multiplier, abs=1e-12)
 
 

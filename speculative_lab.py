@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("real_models.record", "store the logits of a pair of models along texts"),
     "ingest": ("real_models.ingest", "make such a store of arrays, or of what two servers tell"),
     "measure": ("real_models.measure", "acceptance against divergence on a recorded trace"),
+    "budget": ("real_models.budget", "the values that spend a divergence per token of a text"),
     "decode": ("real_models.decode", "write texts with any rule, and what it was worth"),
     "distill": ("real_models.distill", "train a small draft of a verifier"),
     "search-layers": ("real_models.search_layers", "find layers that a draft can do without"),

@@ -75,11 +75,13 @@ def run_command(
     plan: Callable[[argparse.Namespace], Any],
     work: Callable[[argparse.Namespace, Any], None],
     arguments: Sequence[str] | None = None,
+    **ends: str,
 ) -> int:
     """Import, parse, plan and work; returns the exit status of `execute`.
 
     `plan` checks every argument before any work: its ValueErrors are the user's. A ValueError in
     `work` is a defect, and keeps its traceback; a file that cannot be used is the user's again.
+    `ends` go to `execute`.
     """
 
     def body(options: argparse.Namespace) -> int:
@@ -90,7 +92,7 @@ def run_command(
         work(options, planned)
         return 0
 
-    return execute(build, body, arguments)
+    return execute(build, body, arguments, **ends)
 
 
 def execute(

@@ -60,7 +60,7 @@ FLOORS = {
     "| rules | frontier | optimum law | pair | divergences | arrays | terminal",
     "sim": "sweep calibrate audit chain | commandline | report | figures | drawing | tables "
     "| rounds | jobs | pairs | checks extensions",
-    "real_models": "record ingest measure calibrate decode distill search_layers "
+    "real_models": "record ingest measure calibrate budget decode distill search_layers "
     "transformers_generate | generate | options | decoding | drafts | measuring served | traces "
     "| models | derived laws | prompts | errors | real_models",
 }

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -9,7 +10,7 @@ from sim.jobs.engine import Frames
 from sim.jobs.files import json_text
 from sim.tables.target import Target, short_name
 
-__all__ = ["TABLES", "tell"]
+__all__ = ["TABLES", "aligned", "tell"]
 
 TABLES = ("calibrated", "bounded")
 """What a calibration writes: exact means, and two-sided bounds where rows are partly known."""
@@ -41,7 +42,7 @@ def tell(tables: Frames, target: Target, as_json: bool) -> None:
             about = f"{named}, {first['vocab']:,} tokens, {first['positions']} positions"
             print(f"{about}: {target.name}{_strict(first)}")
             head = _head(_HEAD if name == "calibrated" else _BOUNDED, target)
-            print("\n".join(_aligned([head, *(line(row, target) for _, row in rows.iterrows())])))
+            print("\n".join(aligned([head, *(line(row, target) for _, row in rows.iterrows())])))
 
 
 def _strict(row: pd.Series) -> str:
@@ -98,6 +99,7 @@ def _with_error(row: pd.Series, name: str, digits: int) -> str:
     return f"{row[name]:.{digits}f}" + (f" ± {error:.{digits}f}" if math.isfinite(error) else "")
 
 
-def _aligned(lines: list[tuple[str, ...]]) -> list[str]:
+def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of words in columns."""
     widths = [max(map(len, column)) for column in zip(*lines)]
     return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]

@@ -57,7 +57,7 @@ class Corpus:
             sums += list(_sums(pair, rules, measure))
         return [Point(*means) for means in (sums / rows).tolist()]
 
-    def _frontier(self, kind: str) -> CorpusFrontier:
+    def frontier(self, kind: str) -> CorpusFrontier:
         """The corpus frontier of a divergence; it is the same for every rule."""
         if kind not in self._frontiers:
             frontier = CorpusFrontier(kind)
@@ -70,7 +70,7 @@ class Corpus:
         """One row per choice: the columns of sim.tables.tradeoff, and CALIBRATED."""
         chosen = [choice.setting for choice in choices]
         tradeoff = Tradeoff([*chosen, _STRICT], self.source, self.pair, self.vocab)
-        best, plain = self._frontier(target.kind), self._frontier("kl")
+        best, plain = self.frontier(target.kind), self.frontier("kl")
         measured, clusters = [], []
         for pair, labels in self.batches:
             measured.append(tradeoff.measure(pair))

@@ -1,10 +1,11 @@
 """The frontier clip(p, b·q, a·q): the best that any rule does, of one position and of many."""
 
 from theory.frontier.levels import CorpusFrontier, frontier_acceptance, frontier_step
-from theory.frontier.places import Schedule, schedule, schedule_at
+from theory.frontier.places import RoundMeans, Schedule, schedule, schedule_at
 
 __all__ = [
     "CorpusFrontier",
+    "RoundMeans",
     "Schedule",
     "frontier_acceptance",
     "frontier_step",

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import array_api_compat
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from theory.arrays import (
     Array,
@@ -114,6 +115,7 @@ class CorpusFrontier:
     def __init__(self, divergence: str | Divergence = "kl") -> None:
         self.kind = resolve_divergence(divergence)
         self._parts: list[CorpusArrays] = []
+        self._interpolated: tuple[int, list[PchipInterpolator]] | None = None
 
     @classmethod
     def from_arrays(cls, arrays: CorpusArrays, divergence: str | Divergence = "kl") -> Self:
@@ -193,6 +195,27 @@ class CorpusFrontier:
         chord = float(np.interp(level, np.append(0.0, spent), np.append(ends[0], accepted)))
         guess = _hermite(level, spent, accepted, MULTIPLIERS, ends[0])
         return float(min(max(chord, min(guess, tangent)), ends[1]))
+
+    def at(self, multiplier: float) -> tuple[float, float]:
+        """Return mean acceptance and mean divergence of the law of one multiplier μ > 0.
+
+        Exact at MULTIPLIERS, and between them monotone cubics in log μ; beyond their ends the
+        values there.
+        """
+        multiplier = plain_number(multiplier)
+        if type(multiplier) not in (int, float) or not multiplier > 0:
+            raise ValueError(f"multiplier must be positive, got {multiplier!r}")
+        where = min(max(math.log(multiplier), math.log(MULTIPLIERS[0])), math.log(MULTIPLIERS[-1]))
+        accepted, spent = (float(curve(where)) for curve in self._curves())
+        return accepted, spent
+
+    def _curves(self) -> list[PchipInterpolator]:
+        """Both means over log μ; made anew when positions were added."""
+        if self._interpolated is None or self._interpolated[0] != self.positions:
+            logs = np.log(MULTIPLIERS)
+            curves = [PchipInterpolator(logs, values) for values in self._means()]
+            self._interpolated = self.positions, curves
+        return self._interpolated[1]
 
     def bound(self, realised: Array) -> Any:
         """Return a per-position array ``[T]`` whose mean is the bound at ``mean(realised)``.

@@ -13,34 +13,33 @@ one multiplier for each place is the optimum, and a decoder can use it.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from theory.arrays import coerce, plain_number, to_numpy
 from theory.divergences.kinds import Divergence, resolve_divergence
 from theory.frontier.clipped import ClippedFamily
+from theory.frontier.levels import CorpusFrontier
 from theory.pair import Pair
 
 STEPS = 60  # halvings of log λ
 CHEAPEST, DEAREST = 1e-4, 1e6  # the prices that are searched, in tokens per nat
 
+Means = Callable[[float], tuple[float, float]]  # multiplier → mean acceptance, mean divergence
 
-class Schedule(NamedTuple):
-    """One multiplier for each place of a block of m drafts, and what they are worth.
 
-    price       : λ, in accepted tokens per nat
-    multipliers : [m], μ_i = f′(a_i) − f′(b_i) of the i-th place, the first place first
-    accepted    : [m], mean acceptance at each place, given that it is reached
-    spent       : [m], mean D_f(h‖q) there, in nats
-    value       : W_0 = accepted drafts of a round − λ · (divergence of a round)
+@dataclass(frozen=True)
+class RoundMeans:
+    """What a round of m drafts emits and spends, where its places do not know each other.
+
+    accepted : [m], mean acceptance at each place, given that it is reached, the first place first
+    spent    : [m], mean D_f(h‖q) there, in nats
     """
 
-    price: float
-    multipliers: tuple[float, ...]
     accepted: tuple[float, ...]
     spent: tuple[float, ...]
-    value: float
 
     @property
     def reached(self) -> tuple[float, ...]:
@@ -61,6 +60,20 @@ class Schedule(NamedTuple):
     def cost_per_token(self) -> float:
         """The divergence of a round by its mean tokens, in nats."""
         return self.cost / self.tokens
+
+
+@dataclass(frozen=True)
+class Schedule(RoundMeans):
+    """One multiplier for each place of a block of m drafts, and what they are worth.
+
+    price       : λ, in accepted tokens per nat
+    multipliers : [m], μ_i = f′(a_i) − f′(b_i) of the i-th place, the first place first
+    value       : W_0 = accepted drafts of a round − λ · (divergence of a round)
+    """
+
+    price: float
+    multipliers: tuple[float, ...]
+    value: float
 
 
 def schedule(
@@ -95,49 +108,62 @@ def schedule(
     -----
     Source: derived here, claim 31 of the ledger.
     """
-    price = _positive("price", price)
-    return _solved(_family(pair, drafts, divergence), price, drafts)
+    price, drafts = _positive("price", price), _whole(drafts)
+    return _solved(_means(pair, divergence), price, drafts)
 
 
 def schedule_at(
-    pair: Pair, level: float, drafts: int, divergence: str | Divergence = "kl"
+    rows: Pair | CorpusFrontier, level: float, drafts: int, divergence: str | Divergence = "kl"
 ) -> Schedule:
     """Return the schedule whose divergence per emitted token is ``level`` > 0, in nats.
 
     The price is halved to rounding between 10⁻⁴ and 10⁶ tokens per nat. Of all schedules with this
     divergence per token it has the most tokens per round. Where the rows cannot spend so much, it
-    is that of the lowest price; where clipping can only spend more, that of the highest. Parameters
-    and errors are those of :func:`schedule`; a level that is no positive number is a ValueError.
+    is that of the lowest price; where clipping can only spend more, that of the highest.
+
+    ``rows`` are a pair, as in :func:`schedule`, or a corpus frontier, whose divergence it is then:
+    its means are interpolated between its multipliers, to 10⁻³ for a few rows and better for many. Other parameters and
+    errors are those of :func:`schedule`; a level that is no positive number is a ValueError.
     """
-    level, family = _positive("level", level), _family(pair, drafts, divergence)
+    level, drafts = _positive("level", level), _whole(drafts)
+    means = rows.at if isinstance(rows, CorpusFrontier) else _means(rows, divergence)
     low, high = math.log(CHEAPEST), math.log(DEAREST)
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
-        spends = _solved(family, math.exp(middle), drafts).cost_per_token
+        spends = _solved(means, math.exp(middle), drafts).cost_per_token
         low, high = (middle, high) if spends > level else (low, middle)
-    return _solved(family, math.exp(high), drafts)
+    return _solved(means, math.exp(high), drafts)
 
 
-def _solved(family: ClippedFamily, price: float, drafts: int) -> Schedule:
+def _solved(means: Means, price: float, drafts: int) -> Schedule:
     """Go from the last place to the first."""
     worth, places = 0.0, []
     for _ in range(drafts):
         multiplier = (1.0 + worth) / price
-        mass = family.mass_at(coerce(family.total, [multiplier])[1])
-        accepted = float(np.mean(1.0 - to_numpy(mass)))
-        spent = float(np.mean(to_numpy(family.at(mass).spent)))
+        accepted, spent = means(multiplier)
         places.append((multiplier, accepted, spent))
         worth = (1.0 + worth) * accepted - price * spent
     multipliers, accepts, costs = zip(*reversed(places))
-    return Schedule(price, multipliers, accepts, costs, worth)
+    return Schedule(accepts, costs, price, multipliers, worth)
 
 
-def _family(pair: Pair, drafts: int, divergence: str | Divergence) -> ClippedFamily:
-    if type(drafts) is not int or drafts < 1:
-        raise ValueError(f"drafts must be a whole number of at least 1, got {drafts!r}")
+def _means(pair: Pair, divergence: str | Divergence) -> Means:
     if pair.p.shape[0] < 1:
         raise ValueError("pair has no rows; a schedule is a mean over at least one")
-    return ClippedFamily.of(pair, resolve_divergence(divergence))
+    family = ClippedFamily.of(pair, resolve_divergence(divergence))
+
+    def means(multiplier: float) -> tuple[float, float]:
+        mass = family.mass_at(coerce(family.total, [multiplier])[1])
+        accepted, spent = (to_numpy(a) for a in (1.0 - mass, family.at(mass).spent))
+        return float(np.mean(accepted)), float(np.mean(spent))
+
+    return means
+
+
+def _whole(drafts: int) -> int:
+    if type(drafts) is not int or drafts < 1:
+        raise ValueError(f"drafts must be a whole number of at least 1, got {drafts!r}")
+    return drafts
 
 
 def _positive(name: str, value: float) -> float:

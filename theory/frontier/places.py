@@ -122,8 +122,9 @@ def schedule_at(
     is that of the lowest price; where clipping can only spend more, that of the highest.
 
     ``rows`` are a pair, as in :func:`schedule`, or a corpus frontier, whose divergence it is then:
-    its means are interpolated between its multipliers, to 10⁻³ for a few rows and better for many. Other parameters and
-    errors are those of :func:`schedule`; a level that is no positive number is a ValueError.
+    its means are interpolated between its multipliers, to 10⁻³ for a few rows and better for many.
+    Other parameters and errors are those of :func:`schedule`; a level that is no positive number is
+    a ValueError.
     """
     level, drafts = _positive("level", level), _whole(drafts)
     means = rows.at if isinstance(rows, CorpusFrontier) else _means(rows, divergence)

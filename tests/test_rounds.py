@@ -8,9 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.paths import MULTIPLIERS, Kernel, VerifierText, rounds, scaled_rounds, schedule
-from benchmarks.rounds import TARGETS, gain, load_rounds
-from benchmarks.rounds_page import BASE, gains, rounds_table, worth
+from benchmarks.rounds.along_texts import TARGETS, gain, load_rounds
+from benchmarks.rounds.page import BASE, gains, rounds_table, worth
+from benchmarks.rounds.paths import (
+    MULTIPLIERS,
+    Kernel,
+    VerifierText,
+    rounds,
+    scaled_rounds,
+    schedule,
+)
 from theory import divergence, effective_draft, make_rule, one_step
 from theory.blocks import scaled_clip
 from theory.pair import Pair

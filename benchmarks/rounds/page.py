@@ -1,6 +1,6 @@
 """The table and the picture of docs/rounds.md, from the recorded rounds.
 
-python -m benchmarks.rounds_page
+python -m benchmarks.rounds.page
 """
 
 import argparse
@@ -10,14 +10,14 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.equal import PAIRS, SETTINGS
-from benchmarks.rounds import DRAFTS, gain, load_rounds
+from benchmarks.rounds.along_texts import DRAFTS, gain, load_rounds
 from sim.commandline import Parser, execute
 from sim.figures import round_gains
 from theory.terminal.documents import put_between
 
 __all__ = ["BASE", "WAYS", "gains", "main", "rounds_table", "worth"]
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/rounds.md"
 SHOWN = (0.0, 0.05)
 """The targets of table and picture: without loss, and KL per token in nats."""
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    return Parser("benchmarks.rounds_page", description=__doc__)
+    return Parser("benchmarks.rounds.page", description=__doc__)
 
 
 def _work(options: argparse.Namespace) -> int:

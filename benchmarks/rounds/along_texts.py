@@ -2,7 +2,7 @@
 
     python -m benchmarks.rounds            # about ten minutes on one core, after recording
 
-Exact expectations along recorded texts of the verifier (`benchmarks.paths`): three pairs, two
+Exact expectations along recorded texts of the verifier (see `paths`): three pairs, two
 sampling settings, drafts of 4 and 8 tokens, one, two and four candidates at each place, token by
 token and in blocks, and five ways to spend the same divergence: the frontier's clip with one level,
 one multiplier or a schedule of multipliers for the places of a round, and the rules `lenience` and
@@ -15,7 +15,6 @@ one multiplier or a schedule of multipliers for the places of a round, and the r
 """
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -26,7 +25,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.equal import PAIRS, SETTINGS
-from benchmarks.paths import (
+from benchmarks.recorded import read_facts, read_rows, write_rows
+from benchmarks.rounds.paths import (
     MULTIPLIERS,
     Drawn,
     Kernel,
@@ -36,7 +36,6 @@ from benchmarks.paths import (
     scaled_rounds,
     schedule,
 )
-from benchmarks.recorded import read_facts, read_rows, write_rows
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.parts import trace_digest
 from real_models.traces.reader import Chunk, Trace, open_trace
@@ -46,7 +45,7 @@ from sim.jobs.progress import track
 
 __all__ = ["CANDIDATES", "DRAFTS", "FOLDERS", "RESULTS", "TARGETS", "gain", "load_rounds", "main"]
 
-RESULTS = Path(__file__).with_name("results") / "rounds.parquet"
+RESULTS = Path(__file__).resolve().parents[1] / "results/rounds.parquet"
 FOLDERS = dict(zip(SETTINGS, ("texts-T1", "texts-truncated")))
 CANDIDATES = (1, 2, 4)
 DRAFTS = (4, 8)
@@ -210,7 +209,3 @@ def _keep(rows: list[dict[str, Any]], digest: str) -> None:
         "traces": dict(sorted((traces | {", ".join(place): digest}).items())),
     }
     write_rows(RESULTS, kept, facts)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

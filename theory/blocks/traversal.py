@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from theory.arrays import (
     Array,
     check_distribution,
@@ -169,17 +171,18 @@ def check_scheme(scheme: str) -> None:
 
 
 def _integers(name: str, values: Any) -> list[int]:
-    listed = values.tolist() if hasattr(values, "tolist") else values
-    if not isinstance(listed, list | tuple) or any(type(n) is not int for n in listed):
+    row = np.asarray(values.tolist() if hasattr(values, "tolist") else values)
+    if row.ndim != 1 or row.dtype.kind not in "iu":
         raise ValueError(f"{name} must be a row of integers, one a node, got {values!r:.60}")
-    return list(listed)
+    return [int(n) for n in row]
 
 
 def _check(
     p: Array, h: Array, parents: list[int], tokens: list[int], uniforms: Any, scheme: str
 ) -> None:
     shapes = tuple(p.shape), tuple(h.shape)
-    if p.ndim != 2 or h.ndim != 2 or not 1 <= h.shape[0] >= p.shape[0]:
+    fit = p.ndim == h.ndim == 2 and 1 <= h.shape[0] >= p.shape[0] and p.shape[1] == h.shape[1]
+    if not fit:
         raise ValueError(f"p and h must be [M, V] and [N, V] of M <= N nodes, got {shapes}")
     check_same_place(("p", "h"), (p[:0, :], h[:0, :]))
     for name, rows in (("p", p), ("h", h)):

@@ -153,12 +153,21 @@ def _check_size(vocabulary: int, drafts: int, count: int, scheme: str) -> None:
     for name, number in (("drafts", drafts), ("count", count)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
-    nodes = vocabulary * count
-    if scheme == "without_replacement":
-        places = range(1, min(count, vocabulary, MOST) + 1)
-        nodes = sum(math.perm(vocabulary, place) for place in places)
-    if drafts * math.log(nodes) > math.log(MOST):
+    if drafts * math.log(_tests(vocabulary, count, scheme)) > math.log(MOST):
         raise ValueError(
             f"{vocabulary} tokens, {count} children and {drafts} drafts are too many nodes; "
             f"at most {MOST} are gone through"
         )
+
+
+def _tests(vocabulary: int, count: int, scheme: str) -> int:
+    """How many ways there are to come to a child of one node; beyond MOST, some number there."""
+    if scheme == "independent":
+        return vocabulary * count
+    found, draws = 0, 1
+    for place in range(min(count, vocabulary)):
+        draws *= vocabulary - place
+        found += draws
+        if found > MOST:
+            break
+    return found

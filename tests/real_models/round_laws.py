@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy import optimize, stats
 
+from real_models.decoding.loop import decode
 from real_models.decoding.placed_rules import PlacedRules
 from real_models.laws.distributions import SamplingSettings
 from real_models.prompts import Prompt
@@ -32,6 +33,17 @@ def rows(model, settings=SETTINGS):
     with torch.no_grad():
         found = [model(torch.tensor([[*PROMPT, *text]])).logits[0, -1] for text in texts]
     return {text: settings.probabilities(logits).numpy() for text, logits in zip(texts, found)}
+
+
+def run_tiny(pair, rule, count=4, **more):
+    """A run on prompts that are alike: two drafts a round, texts of three tokens."""
+    more = {"draft_tokens": 2, "new_tokens": TOKENS, "batch_size": 1000, "seed": 1, **more}
+    return decode(pair, prompts(pair, count), rule, compare=False, **more)
+
+
+def count_texts(pair, rule, count, **more):
+    """How often each text was written."""
+    return Counter(text.tokens for text in run_tiny(pair, rule, count, measure=False, **more).texts)
 
 
 def exact_law(pair, rule, drafts, verification="block", draft_law=lambda p, q: p):

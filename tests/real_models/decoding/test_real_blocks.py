@@ -5,21 +5,19 @@ residual. A chi-square test fails a right decoder once in a million; two wrong o
 """
 
 import inspect
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from round_laws import TOKENS, VOCABULARY, exact_law, p_value, prompts
+from round_laws import count_texts, exact_law, p_value, run_tiny
 
 from real_models.decoding import blocks
 from real_models.decoding.blocks import block_acceptance, block_kernel, verify_blocks
-from real_models.decoding.loop import decode, prompt_lookup
+from real_models.decoding.loop import prompt_lookup
 from real_models.decoding.metrics import summary
 from real_models.decoding.verification import Candidates
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
-from real_models.models.pair import make_pair
 from theory import RULES, make_rule
 from theory.blocks import block_test
 from theory.rules import Rule
@@ -35,23 +33,12 @@ TESTED = {
 VALUES = {"k": 3}  # of parameters that are no share; the others that a rule needs are 0.3
 
 
-@pytest.fixture(scope="module")
-def pair(make_model, make_tokenizer):
-    """Two models of ten tokens that disagree."""
-    models = (make_model(seed=seed, vocab=VOCABULARY) for seed in (3, 4))
-    return make_pair(*models, make_tokenizer(size=VOCABULARY), name="tiny")
-
-
-def run(pair, rule, count=4, verification="block", **more):
-    more = {"draft_tokens": 2, "new_tokens": TOKENS, "batch_size": 1000, "seed": 1, **more}
-    return decode(
-        pair, prompts(pair, count), rule, compare=False, verification=verification, **more
-    )
+def run(pair, rule, count=4, **more):
+    return run_tiny(pair, rule, count, **{"verification": "block", **more})
 
 
 def texts_of(pair, rule, **more):
-    found = run(pair, rule, TEXTS, measure=False, **more)
-    return Counter(text.tokens for text in found.texts)
+    return count_texts(pair, rule, TEXTS, **{"verification": "block", **more})
 
 
 @pytest.mark.parametrize("name", TESTED)

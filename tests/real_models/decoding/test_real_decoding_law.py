@@ -17,7 +17,6 @@ from scipy import stats
 
 from real_models.decoding.loop import decode, prompt_lookup
 from real_models.laws.distributions import SamplingSettings
-from real_models.models.pair import make_pair
 from real_models.prompts import Prompt
 from theory import make_rule
 from theory.rules import TargetRule
@@ -40,13 +39,6 @@ RULES = {
     "truncated_top_p": make_rule("truncated_top_p", top_p=0.7),
     "synthetic": make_rule("synthetic", rate=0.6),
 }
-
-
-@pytest.fixture(scope="module")
-def pair(make_model, make_tokenizer):
-    """Two models of ten tokens that disagree, with distributions that are not all alike."""
-    models = (make_model(seed=seed, vocab=VOCABULARY) for seed in (3, 4))
-    return make_pair(*models, make_tokenizer(size=VOCABULARY), name="tiny")
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,15 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from round_laws import TOKENS, VOCABULARY, clip, exact_law, p_value, prompts, rows
+from round_laws import clip, count_texts, exact_law, p_value, rows, run_tiny
 
 from real_models.decoding import blocks
 from real_models.decoding.blocks import block_kernel, verify_blocks
-from real_models.decoding.loop import decode
 from real_models.decoding.metrics import rule_label, summary
 from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.verification import Candidates
 from real_models.errors import UserError
 from real_models.generate import CUSTOM_GENERATE
-from real_models.models.pair import make_pair
 from theory import divergence, make_rule, one_step
 from theory.blocks import scaled_clip
 from theory.candidates import select
@@ -28,37 +26,21 @@ CLIPS = PlacedRules.make("frontier_corpus", {"multiplier": [1.2, 0.3]})
 CACTUS = PlacedRules.make("cactus", {"delta": [0.5, 0.0]})
 
 
-@pytest.fixture(scope="module")
-def pair(make_model, make_tokenizer):
-    """Two models of ten tokens that disagree."""
-    models = (make_model(seed=seed, vocab=VOCABULARY) for seed in (3, 4))
-    return make_pair(*models, make_tokenizer(size=VOCABULARY), name="tiny")
-
-
-def run(pair, rule, count=4, **more):
-    more = {"draft_tokens": 2, "new_tokens": TOKENS, "batch_size": 1000, "seed": 1, **more}
-    return decode(pair, prompts(pair, count), rule, compare=False, **more)
-
-
-def texts_of(pair, rule, **more):
-    return Counter(text.tokens for text in run(pair, rule, TEXTS, measure=False, **more).texts)
-
-
 @pytest.mark.parametrize("verification", ["token", "block", "scaled"])
 @pytest.mark.parametrize("rules", [CLIPS, CACTUS], ids=lambda rules: rules.name)
 def test_a_schedule_has_the_enumerated_law(pair, rules, verification):
     if verification == "scaled" and rules is CACTUS:
         with pytest.raises(UserError, match="cactus has none: take 'block'"):
-            run(pair, rules, verification=verification)
+            run_tiny(pair, rules, verification=verification)
         return
     law = exact_law(pair, rules, 2, verification)
     assert sum(law.values()) == pytest.approx(1, abs=1e-9)
-    assert p_value(texts_of(pair, rules, verification=verification), law) > FALSE_FAIL
+    assert p_value(count_texts(pair, rules, TEXTS, verification=verification), law) > FALSE_FAIL
 
 
 def test_a_schedule_the_wrong_way_round_fails(pair):
     law = exact_law(pair, CACTUS, 2, "token")
-    assert p_value(texts_of(pair, PlacedRules(CACTUS.rules[::-1])), law) < FALSE_FAIL
+    assert p_value(count_texts(pair, PlacedRules(CACTUS.rules[::-1]), TEXTS), law) < FALSE_FAIL
 
 
 P, Q, COUNT = np.array([0.05, 0.8, 0.15]), np.array([0.3, 0.35, 0.35]), 8_000
@@ -105,7 +87,7 @@ def test_the_scaled_clip_is_not_the_clip(monkeypatch):
 
 def test_the_scaled_clip_of_chosen_candidates(pair):
     law = exact_law(pair, CLIPS, 2, "scaled", lambda p, q: select(p, q, 2).law)
-    found = texts_of(pair, CLIPS, verification="scaled", candidates=2)
+    found = count_texts(pair, CLIPS, TEXTS, verification="scaled", candidates=2)
     assert p_value(found, law) > FALSE_FAIL
 
 
@@ -114,13 +96,13 @@ def test_the_divergence_that_a_run_tells_is_that_of_its_places(pair):
     p, q = rows(pair.draft)[()], rows(pair.verifier)[()]
     wanted = divergence("kl", one_step(CLIPS.rules[0], p, q).output, q)
     for verification in ("token", "block", "scaled"):
-        found = run(pair, CLIPS, 1, new_tokens=1, verification=verification).texts[0].observed
+        found = run_tiny(pair, CLIPS, 1, new_tokens=1, verification=verification).texts[0].observed
         assert found.divergence[0] == pytest.approx(float(wanted), rel=1e-6)
 
 
 def test_without_a_multiplier_the_scaled_clip_is_the_verifier(pair):
     rule = make_rule("frontier_corpus", multiplier=0.0)
-    figures = summary(run(pair, rule, new_tokens=8, draft_tokens=3, verification="scaled"))
+    figures = summary(run_tiny(pair, rule, new_tokens=8, draft_tokens=3, verification="scaled"))
     assert figures["kl_per_token"] == pytest.approx(0, abs=1e-12)
 
 
@@ -136,7 +118,7 @@ def test_the_kernel_of_a_block_at_scales_in_both_libraries():
 
 
 def test_a_run_names_its_schedule(pair):
-    found = run(pair, CACTUS)
+    found = run_tiny(pair, CACTUS)
     assert rule_label(found.rule) == "cactus(delta=[0.5, 0.0])"
     assert summary(found)["parameters"]["delta"] == [0.5, 0.0]
     one = PlacedRules.make("cactus", {"delta": [0.5]})
@@ -179,7 +161,7 @@ def test_generate_takes_a_schedule_and_the_scaled_clip(pair):
 )
 def test_what_is_no_schedule_is_refused_with_the_reason(pair, rule, more, said):
     with pytest.raises(UserError, match=said.replace("()", r"\(\)")):
-        run(pair, rule, **more)
+        run_tiny(pair, rule, **more)
 
 
 @pytest.mark.parametrize(

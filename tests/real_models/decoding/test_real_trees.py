@@ -6,18 +6,17 @@ million; wrong ones must fail it.
 """
 
 import inspect
-from collections import Counter
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
-from round_laws import END, TOKENS, VOCABULARY, exact_law, p_value, prompts, rows
+from round_laws import END, VOCABULARY, count_texts, exact_law, p_value, rows, run_tiny
 from scipy import stats
 from transformers import BloomConfig, BloomForCausalLM
 
 from real_models.decoding import trees
-from real_models.decoding.loop import decode, prompt_lookup
+from real_models.decoding.loop import prompt_lookup
 from real_models.decoding.metrics import summary
 from real_models.decoding.numbers import Numbers
 from real_models.errors import UserError
@@ -36,20 +35,12 @@ TESTED = {
 VALUES = {"k": 3}  # of parameters that are no share; the others that a rule needs are 0.3
 
 
-@pytest.fixture(scope="module")
-def pair(make_model, make_tokenizer):
-    """Two models of ten tokens that disagree."""
-    models = (make_model(seed=seed, vocab=VOCABULARY) for seed in (3, 4))
-    return make_pair(*models, make_tokenizer(size=VOCABULARY), name="tiny")
-
-
 def run(pair, rule, count=4, **more):
-    more = {"draft_tokens": 2, "new_tokens": TOKENS, "batch_size": 1000, "seed": 1, **more}
-    return decode(pair, prompts(pair, count), rule, compare=False, **{"candidates": 2, **more})
+    return run_tiny(pair, rule, count, **{"candidates": 2, **more})
 
 
 def texts_of(pair, rule, **more):
-    return Counter(text.tokens for text in run(pair, rule, TEXTS, measure=False, **more).texts)
+    return count_texts(pair, rule, TEXTS, **{"candidates": 2, **more})
 
 
 def law_of(pair, rule, candidates=2, verification="token"):

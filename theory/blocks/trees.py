@@ -7,7 +7,8 @@ given up, and how probable that is depends on their tokens alone, not on what is
 
 One by one (SpecInfer, 2305.09781) goes down to the first child that is accepted and never comes
 back: s = 1 at every node that is reached. It is lossless as well. With K = 1 traversal is block
-verification and one by one is token by token: both are those of `round_law`.
+verification and one by one is token by token: both are those of `round_law`. Traversal accepts at
+least as much at every prefix where children are independent; without replacement not always.
 """
 
 from __future__ import annotations

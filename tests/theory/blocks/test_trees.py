@@ -134,18 +134,25 @@ def test_children_beyond_the_tokens_of_the_draft_are_not_there():
 # --- what is best ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("scheme", "tokens"), [("independent", 2), ("without_replacement", 3)])
-def test_no_law_is_above_the_programme(scheme, tokens):
+@pytest.mark.parametrize(
+    ("scheme", "tokens", "drafts", "count", "trees"),
+    [
+        ("independent", 2, 2, 2, 6),
+        ("without_replacement", 3, 2, 2, 6),
+        pytest.param("independent", 2, 3, 2, 30, marks=pytest.mark.nightly),
+        pytest.param("independent", 3, 2, 2, 30, marks=pytest.mark.nightly),
+        pytest.param("without_replacement", 4, 2, 2, 30, marks=pytest.mark.nightly),
+    ],
+)
+def test_no_law_is_above_the_programme(scheme, tokens, drafts, count, trees):
     gaps = []
-    for seed in range(6):
-        draft, target = kernels(seed, tokens, 2)
-        asked = draft, target, 2, 2, scheme
+    for seed in range(trees):
+        draft, target = kernels(seed, tokens, drafts)
+        asked = draft, target, drafts, count, scheme
         best = tree_rounds.longest(*asked)
-        for verification in TREE_VERIFICATIONS:
-            found = tree_law(*asked, verification, bonus=target).accepted_length
-            assert found <= best + 1e-9
-        gaps.append(best - tree_law(*asked, bonus=target).accepted_length)
-    assert min(gaps) > 1e-3  # and none of these reaches it
+        laws = [tree_law(*asked, way, bonus=target) for way in TREE_VERIFICATIONS]
+        gaps.append([best - law.accepted_length for law in laws])
+    assert np.min(gaps) > 1e-4  # none is above it, and none of these reaches it
 
 
 def test_the_programme_knows_blocks_and_several_candidates():
@@ -243,8 +250,6 @@ def integrated(tree, draft, target, scheme, found, weight):
 @pytest.mark.parametrize("scheme", TREE_SCHEMES)
 def test_a_drafted_tree_is_traversed_by_the_law(scheme, zeros):
     for seed, (tokens, drafts, count) in enumerate([(2, 2, 2), (3, 1, 3), (3, 2, 2)]):
-        if (scheme, tokens, drafts) == ("independent", 3, 2):
-            continue  # 729 trees; those of two tokens are as good
         draft, target = kernels(seed, tokens, drafts, zeros=zeros)
         law, found = tree_law(draft, target, drafts, count, scheme, bonus=target), {}
         for tree, weight in tree_rounds.drafted_trees(draft, drafts, count, scheme):
@@ -312,8 +317,8 @@ def test_a_single_path_has_the_tests_of_a_block():
         uniforms = np.where(np.arange(5) == length, 0.0, 1.0)
         done = traverse(p[:4], h, [0, 0, 1, 2, 3], [-1, *path], uniforms)
         assert done.path == tuple(range(1, length + 1))
-        chances = [chance for _, chance in done.tests]
-        np.testing.assert_allclose(chances, block.accept[::-1][: len(chances)], atol=1e-14)
+        for node, chance in done.tests:
+            assert chance == pytest.approx(block.accept[node - 1], abs=1e-14)
         left = block_residual(block.scale[length], p[length], h[length]) if length < 4 else h[4]
         np.testing.assert_allclose(done.law, left, atol=1e-14)
 
@@ -351,7 +356,7 @@ def test_equal_rows_accept_the_first_leaf():
 
 # --- bad input ---------------------------------------------------------------------------------
 
-THREE = np.tile(Q, (3, 1))
+THREE, APART = np.tile(Q, (3, 1)), {"scheme": "without_replacement"}
 
 
 def verify(p=P[None], h=THREE, parents=(0, 0, 0), tokens=(0, 1, 2), uniforms=(0, 0, 0), **rest):
@@ -367,12 +372,10 @@ def law_of(drafts=2, count=2, scheme="independent", verification="traversal"):
     [
         (lambda: law_of(drafts=0), "drafts must be an integer of at least 1, got 0"),
         (lambda: law_of(count=True), "count must be an integer of at least 1, got True"),
-        (lambda: law_of(count=2.0), "count must be an integer of at least 1, got 2.0"),
         (lambda: law_of(scheme="greedy"), "no scheme 'greedy' for trees; there are independent"),
         (lambda: law_of(verification="block"), "no verification 'block' of trees"),
         (lambda: law_of(drafts=7), "3 tokens, 2 children and 7 drafts are too many nodes"),
         (lambda: law_of(count=10**30), "are too many nodes; at most 200000"),
-        (lambda: law_of(8, 3, "without_replacement"), "3 children and 8 drafts are too many"),
         (lambda: law_of(8, 10**9, "without_replacement"), "children and 8 drafts are too many"),
         (lambda: verify(scheme="likeliest"), "no scheme 'likeliest' for trees"),
         (lambda: verify(p=P), r"p and h must be \[M, V\] and \[N, V\]"),
@@ -381,8 +384,6 @@ def law_of(drafts=2, count=2, scheme="independent", verification="traversal"):
         (lambda: verify(h=2 * THREE), "h row 0 sums to 2"),
         (lambda: verify(p=-P[None]), "p row 0 has the negative entry"),
         (lambda: verify(parents=(0, 0)), "parents has 2 entries for 3 nodes"),
-        (lambda: verify(tokens=(0, 1, 2, 2)), "tokens has 4 entries for 3 nodes"),
-        (lambda: verify(uniforms=(0, 0)), "uniforms has 2 entries for 3 nodes"),
         (lambda: verify(uniforms=(0, 0, 1.5)), r"uniforms must lie in \[0, 1\], got 1.5"),
         (lambda: verify(uniforms=(0, 0, np.nan)), r"uniforms must lie in \[0, 1\], got nan"),
         (lambda: verify(parents=(0, 0, 2)), r"parents\[2\] = 2 is no node before it"),
@@ -390,10 +391,7 @@ def law_of(drafts=2, count=2, scheme="independent", verification="traversal"):
         (lambda: verify(tokens=(0, 1, 3)), r"tokens\[2\] = 3, no token index in \[0, 2\]"),
         (lambda: verify(tokens=(0, 1.0, 2)), "tokens must be a row of integers"),
         (lambda: verify(p=np.eye(3)[:1]), r"tokens\[1\] = 1 has no mass in p\[0\]"),
-        (
-            lambda: verify(tokens=(0, 1, 1), scheme="without_replacement"),
-            r"tokens\[2\] = 1 was drawn before, by a sibling",
-        ),
+        (lambda: verify(tokens=(0, 1, 1), **APART), r"tokens\[2\] = 1 was drawn before, by a sib"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, told):

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from sim.audit.evidence.budget import BALLS
 from sim.audit.hostile import Blocks, hostile_pairs, read_pairs
-from sim.audit.laws.rounds import VERIFICATIONS
 from sim.audit.picture import audit_picture
 from sim.audit.report import Report
 from sim.audit.run import audit, audit_budget
@@ -32,6 +31,7 @@ from sim.jobs.files import json_text, write_json, write_whole
 from sim.jobs.folder_lock import owned, withdraw_manifest
 from sim.jobs.manifest import make_manifest
 from theory import RULES, Rule, make_rule
+from theory.blocks import VERIFICATIONS
 
 __all__ = ["main"]
 

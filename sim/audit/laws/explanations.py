@@ -16,11 +16,11 @@ from sim.audit.laws.rounds import (
     RoundLaw,
     Table,
     TokenByToken,
-    normed_or,
 )
 from sim.audit.laws.uniforms import OneUniform, SameUniform
 from sim.pairs.filters import filter_probabilities, softmax
 from theory import Rule, make_rule
+from theory.arrays import normalised_or
 
 __all__ = ["Explanation", "explanations"]
 
@@ -107,7 +107,7 @@ def _of_recoveries(p: np.ndarray, q: np.ndarray, claim: TokenByToken) -> _Named:
             np.eye(vocab), (count, places, vocab, vocab))),
     ):  # fmt: skip
         wide = weights if weights.ndim == 4 else weights[:, :, None, :]
-        rows = normed_or(wide, np.broadcast_to(verifier[:, :, None, :], wide.shape))
+        rows = normalised_or(np, wide, np.broadcast_to(verifier[:, :, None, :], wide.shape))
         yield name, replace(claim, recovery=Table(rows))
     if isinstance(claim.recovery, Table):
         likeliest = Table(_likeliest(claim.recovery.kept))
@@ -127,7 +127,7 @@ def _of_a_block(rule: Rule, p: np.ndarray, q: np.ndarray, claim: ByBlock) -> _Na
     for name, rows in (
         ("the recovery is drawn from the verifier's row q, not from the residual", verifier),
         ("the recovery is drawn from norm((h − p)₊), without the scale of the block",
-         normed_or(np.maximum(claim.h - p, 0), claim.h)),
+         normalised_or(np, np.maximum(claim.h - p, 0), claim.h)),
         ("the recovery is the verifier's likeliest token", _likeliest(verifier)),
         ("the recovery is drawn from the verifier's row of the next place", q[:, 1:]),
     ):  # fmt: skip
@@ -162,7 +162,7 @@ def _of_the_bonus(p: np.ndarray, q: np.ndarray, claim: RoundLaw) -> _Named:
     rows = {"the verifier's row of the last draft, one place too early": q[:, -2],
             "the verifier's row of the first place": q[:, 0],
             "the draft's last row": p[:, -1],
-            "the residual of the last draft": normed_or(np.maximum(q[:, -2] - p[:, -1], 0),
+            "the residual of the last draft": normalised_or(np, np.maximum(q[:, -2] - p[:, -1], 0),
                                                         q[:, -2])}  # fmt: skip
     for name, bonus in rows.items():
         yield f"the bonus is drawn from {name}", _Mended(claim, bonus=bonus)

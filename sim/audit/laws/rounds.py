@@ -21,6 +21,8 @@ import numpy as np
 
 from sim.audit.hostile import Blocks
 from theory import Rule, one_step
+from theory.arrays import quotient
+from theory.blocks import VERIFICATIONS, block_residual, block_test
 
 __all__ = [
     "LARGEST_TABLE",
@@ -29,11 +31,9 @@ __all__ = [
     "RoundLaw",
     "Table",
     "TokenByToken",
-    "normed_or",
     "round_law",
 ]
 
-VERIFICATIONS = ("token", "block")
 LARGEST_TABLE = 2**22  # entries of recovery rows that are kept
 
 
@@ -168,7 +168,7 @@ class ByBlock(RoundLaw):
         survive = np.ones((len(drafts), drafts.shape[1] + 1))
         later = np.zeros(len(drafts))
         for place in range(drafts.shape[1], 0, -1):
-            test = tests[:, place]
+            test = tests[:, place - 1]
             later = np.maximum(later, test) if self.one_uniform else later + (1 - later) * test
             survive[:, place] = later
         with np.errstate(all="ignore"):
@@ -180,41 +180,30 @@ class ByBlock(RoundLaw):
         law = self.bonus[block]
         rejected = accepted < drafts.shape[1]
         block, place = block[rejected], accepted[rejected]
-        residual = scale[rejected, place][:, None] * self.h[block, place] - self.p[block, place]
-        law[rejected] = normed_or(np.maximum(residual, 0), self.h[block, place])
+        law[rejected] = block_residual(
+            scale[rejected, place], self.p[block, place], self.h[block, place]
+        )
         return law
 
     def scales(self, block: np.ndarray, drafts: np.ndarray) -> np.ndarray:
         """s_0 … s_m, [B, m + 1]."""
-        ratio = self._ratios(block, drafts)
-        scale = np.ones((len(drafts), drafts.shape[1] + 1))
-        for place in range(drafts.shape[1]):
-            scale[:, place + 1] = np.minimum(1, scale[:, place] * ratio[:, place])
-        return scale
+        return block_test(self.p[block], self.h[block], drafts, validate=False).scale
 
     def tests(self, block: np.ndarray, drafts: np.ndarray) -> np.ndarray:
-        """c_0 … c_m, [B, m + 1]; c_0 = 1."""
-        scale = self.scales(block, drafts)
-        tests, last = np.ones_like(scale), drafts.shape[1]
-        for place in range(1, last):
-            rows = self.h[block, place - self.shift], self.p[block, place - self.shift]
-            left = np.maximum(scale[:, place, None] * rows[0] - rows[1], 0).sum(axis=-1)
-            missing = left + 1 - scale[:, place]
-            tests[:, place] = np.where(missing > 0, left / np.where(missing > 0, missing, 1), 1)
-        whole = np.prod(self._ratios(block, drafts), axis=-1)
-        tests[:, last] = np.minimum(1, whole) if self.uncapped else scale[:, last]
+        """c_1 … c_m, [B, m]."""
+        test = block_test(self.p[block], self.h[block], drafts, validate=False)
+        tests = test.accept.copy()
+        if self.shift:
+            for place in range(1, drafts.shape[1]):
+                rows = self.h[block, place - self.shift], self.p[block, place - self.shift]
+                left = np.maximum(test.scale[:, place, None] * rows[0] - rows[1], 0).sum(axis=-1)
+                tests[:, place - 1] = quotient(np, left, left + 1 - test.scale[:, place], 1.0)
+        if self.uncapped:
+            at = block[:, None], np.arange(drafts.shape[1]), drafts
+            tests[:, -1] = np.minimum(
+                1, np.prod(quotient(np, self.h[at], self.p[at], 0.0), axis=-1)
+            )
         return tests
-
-    def _ratios(self, block: np.ndarray, drafts: np.ndarray) -> np.ndarray:
-        at = block[:, None], np.arange(drafts.shape[1]), drafts
-        target, drawn = self.h[at], self.p[at]
-        return np.where(drawn > 0, target / np.where(drawn > 0, drawn, 1), 1.0 * (target > 0))
-
-
-def normed_or(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Rows [..., V] divided by their sums; `otherwise` where a row is empty."""
-    total = weights.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise)
 
 
 def _normed(rows: np.ndarray) -> np.ndarray:

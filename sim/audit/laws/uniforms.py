@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.audit.laws.rounds import RoundLaw, Table, TokenByToken, normed_or
+from sim.audit.laws.rounds import RoundLaw, Table, TokenByToken
+from theory.arrays import normalised_or
 
 __all__ = ["OneUniform", "SameUniform"]
 
@@ -35,5 +36,7 @@ class SameUniform(TokenByToken):
         low = claim.accept[..., None]
         rows = np.maximum(np.minimum(end, 1) - np.maximum(start, low), 0)
         return cls(
-            claim.accept, Table(normed_or(rows, np.broadcast_to(kept, rows.shape))), claim.bonus
+            claim.accept,
+            Table(normalised_or(np, rows, np.broadcast_to(kept, rows.shape))),
+            claim.bonus,
         )

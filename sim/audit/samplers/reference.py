@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from sim.audit.laws.rounds import VERIFICATIONS
 from sim.audit.samplers.calling import Sampler
 from sim.checks import unknown_name
 from sim.rounds.blocks import NO_TOKEN
 from theory import Rule, one_step
 from theory.arrays import namespace, one_hot
+from theory.blocks import VERIFICATIONS
 
 __all__ = ["drawn", "finished", "reference_sampler", "uniforms"]
 

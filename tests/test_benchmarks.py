@@ -10,8 +10,8 @@ from benchmarks.recorded import read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted(
-    path.stem
-    for path in (ROOT / "benchmarks").glob("*.py")
+    ".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts)
+    for path in (ROOT / "benchmarks").rglob("*.py")
     if "__main__" in path.read_text("utf-8")
 )
 
@@ -31,6 +31,7 @@ def call(name, *arguments):
 
 def test_every_command_is_seen():
     assert set(COMMANDS) >= {"equal", "rule_step", "run", "study", "study_page"}
+    assert set(COMMANDS) >= {"rounds.__main__", "rounds.page", "rounds.held_out"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -38,14 +39,14 @@ def test_every_command_is_seen():
     ("argument", "status"), [("--help", 0), ("--version", 0), ("--nothing", 2)]
 )
 def test_a_help_text_and_a_mistake_change_nothing(name, argument, status, capsys):
-    before = files()
+    before, called = files(), f"python -m benchmarks.{name.removesuffix('.__main__')}"
     assert call(name, argument) == status
     said = capsys.readouterr()
     assert files() == before
     if argument == "--help":
-        assert said.out.startswith(f"usage: python -m benchmarks.{name} [-h]")
+        assert said.out.startswith(f"usage: {called} [-h]")
     if status:
-        assert said.err.startswith(f"python -m benchmarks.{name}: error: ")
+        assert said.err.startswith(f"{called}: error: ")
         assert said.err.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""The table and the picture of docs/rounds.md, from the recorded rounds.
+"""The tables and the picture of docs/rounds.md, from the recorded rounds.
 
 python -m benchmarks.rounds.page
 """
@@ -11,6 +11,7 @@ import pandas as pd
 
 from benchmarks.equal import PAIRS, SETTINGS
 from benchmarks.rounds.along_texts import DRAFTS, gain, load_rounds
+from benchmarks.rounds.held_out import held_out_table
 from sim.commandline import Parser, execute
 from sim.figures import round_gains
 from theory.terminal.documents import put_between
@@ -134,7 +135,8 @@ def _parser() -> Parser:
 
 def _work(options: argparse.Namespace) -> int:
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(put_between(text, "rounds", rounds_table()), encoding="utf-8")
+    text = put_between(text, "rounds", rounds_table())
+    PAGE.write_text(put_between(text, "held-out", held_out_table()), encoding="utf-8")
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     readme.write_text(put_between(text, "worth", worth()), encoding="utf-8")

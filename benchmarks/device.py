@@ -41,6 +41,7 @@ from sim.jobs.manifest import versions
 from sim.jobs.progress import track
 from sim.report.calibrated import aligned
 from theory import RULES, Rule, certified_divergence, frontier_step, one_step
+from theory.arrays import basis
 from theory.terminal.documents import put_between
 
 __all__ = ["Call", "Work", "calls", "count", "count_all", "device_table", "main"]
@@ -115,7 +116,7 @@ class _Waits(TorchFunctionMode):
 def count(call: Callable[[], Any]) -> Work:
     """Run a call once, and count what it asks of a device."""
     work = Work()
-    with _Waits(work), _Kernels(work):
+    with mock.patch.object(basis, "HOST", ()), _Waits(work), _Kernels(work):
         call()
     return work
 

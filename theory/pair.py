@@ -16,7 +16,7 @@ from typing import Any
 from theory.arrays import (
     UNIT,
     Array,
-    check_distribution,
+    check_distributions,
     check_same_place,
     coerce,
     compact,
@@ -97,8 +97,7 @@ class Pair:
         arrays = coerce(*(given[n] for n in names), names=names)
         if validate:
             check_same_place(names, arrays)
-            for name, array in zip(names, arrays):
-                check_distribution(name, array)
+            check_distributions(names, arrays)
         own = validate or any(has_negative_zero(a) for a in arrays)
         return cls._arrange(dict(zip(names, arrays)), sort, compress, own)
 
@@ -163,15 +162,23 @@ class Pair:
 
     def locate(self, tokens: Array) -> Array:
         """Return the coordinate of one token per row, ``tokens [R]``; each must be in its row."""
-        if not self.is_sorted and self.token.shape[-1] == self.vocabulary:
+        if self._in_order:
             return tokens
         xp = self.xp
         return xp.argmax(xp.astype(self.token == tokens[:, None], xp.int8), axis=-1)
 
+    @property
+    def _in_order(self) -> bool:
+        """Whether the coordinates are the tokens themselves."""
+        return not self.is_sorted and self.token.shape[-1] == self.vocabulary
+
     def expand(self, values: Array) -> Array:
         """Return ``values [R, K]`` as ``[..., V]`` over the vocabulary, in the input's dtype."""
         xp = self.xp
-        full = scatter_rows(xp, values, self.token, self.vocabulary + 1)[:, : self.vocabulary]
+        if not self._in_order:
+            full = scatter_rows(xp, values, self.token, self.vocabulary + 1)[:, : self.vocabulary]
+        else:  # what is handed out is never the pair's own memory
+            full = xp.asarray(values, copy=values is self.p or values is self.q)
         return xp.astype(xp.reshape(full, (*self.batch, self.vocabulary)), self.dtype, copy=False)
 
     def restore(self, per_row: Array) -> Array:

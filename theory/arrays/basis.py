@@ -41,6 +41,14 @@ def is_lazy(array: Array) -> bool:
     return str(device_of(array)) == "meta"
 
 
+HOST = ("cpu",)  # devices whose numbers the host has at once
+
+
+def free_to_ask(array: Array) -> bool:
+    """Say whether a question about the values costs no wait: they exist, and lie with the host."""
+    return str(device_of(array)) in HOST
+
+
 def to_numpy(array: Array) -> Any:
     """Return a numpy array of the values, from whatever namespace and device."""
     if array_api_compat.is_torch_array(array):

@@ -177,21 +177,17 @@ def check_distribution(name: str, rows: Array) -> None:
         raise ValueError(
             f"{name} has shape {tuple(rows.shape)}; the last axis must hold V >= 1 tokens"
         )
-    if is_lazy(rows) or math.prod(rows.shape) == 0:
+    if is_lazy(rows) or math.prod(rows.shape) == 0 or bool(_are_distributions(rows)):
         return
-    total = xp.sum(rows, axis=-1, dtype=xp.float64)
-    # One pass for the usual case: a finite sum of entries that are not negative.
-    if bool(xp.all(xp.isfinite(total))) and bool(xp.all(rows >= 0)):
-        tolerance = SUM_TOLERANCE[dtype_name(rows)]
-        off = xp.abs(total - 1.0) > tolerance
-        if bool(xp.any(off)):
-            row = _row_of(off)
-            raise ValueError(
-                f"{name} row {_label(row)} sums to {float(total[row]):.9g}, not to 1 "
-                f"within {tolerance:g}; nothing is renormalised silently"
-            )
-        return
+    total, tolerance = xp.sum(rows, axis=-1, dtype=xp.float64), SUM_TOLERANCE[dtype_name(rows)]
+    summed = xp.abs(total - 1.0) <= tolerance
     bad = ~(xp.isfinite(rows) & (rows >= 0))
+    if not bool(xp.any(bad)):
+        row = _row_of(~summed)
+        raise ValueError(
+            f"{name} row {_label(row)} sums to {float(total[row]):.9g}, not to 1 "
+            f"within {tolerance:g}; nothing is renormalised silently"
+        )
     index = _row_of(bad)
     value, row, token = float(rows[index]), index[:-1], index[-1]
     kind = "negative" if value < 0 else "not finite"
@@ -199,6 +195,30 @@ def check_distribution(name: str, rows: Array) -> None:
         f"{name} row {_label(row)} has the {kind} entry {value!r} at token "
         f"{token}; expected probabilities (logits must go through a softmax first)"
     )
+
+
+def check_distributions(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
+    """Check several as `check_distribution` does, with one question to their device."""
+    if all(map(_can_be_summed, arrays)):
+        xp = namespace(*arrays)
+        if bool(xp.all(xp.stack([_are_distributions(rows) for rows in arrays]))):
+            return
+    for name, rows in zip(names, arrays):
+        check_distribution(name, rows)
+
+
+def _can_be_summed(rows: Array) -> bool:
+    """Whether there are rows, of a dtype that probabilities have."""
+    there = rows.ndim > 0 and math.prod(rows.shape) > 0 and not is_lazy(rows)
+    return there and dtype_name(rows) in SUM_TOLERANCE
+
+
+def _are_distributions(rows: Array) -> Array:
+    """Whether all rows are distributions, as an array of one bool; not empty."""
+    xp = namespace(rows)
+    total = xp.sum(rows, axis=-1, dtype=xp.float64)
+    summed = xp.abs(total - 1.0) <= SUM_TOLERANCE[dtype_name(rows)]  # not with an inf or a NaN
+    return xp.all(summed) & (xp.min(rows) >= 0)
 
 
 def _label(row: tuple[int, ...]) -> str:

@@ -64,6 +64,8 @@ def take_rows(xp: Any, values: Array, index: Array) -> Array:
         return xp.take(values[0, :], index[0, :], axis=0)[None, :]
     if rows == 0 or width == 0:
         return xp.zeros(index.shape, dtype=values.dtype, device=device_of(values))
+    if array_api_compat.is_torch_namespace(xp):  # take_along_axis looks for negative indices first
+        return values.gather(-1, index)
     return xp.take_along_axis(values, index, axis=-1)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from theory.arrays import Array, is_lazy, namespace
+from theory.arrays import Array, free_to_ask, is_lazy, namespace
 
 NEAR = 0.25  # below |h/q − 1| = NEAR the textbook formulas cancel and a series takes over
 
@@ -36,7 +36,7 @@ def log_ratio(xp: Any, h: Array, q: Array) -> Array:
     """Return log(h/q) for h, q > 0, also where the quotient leaves the range of float64."""
     ratio = h / q
     regular = (ratio >= 2.0**-1022) & (ratio < math.inf)  # a subnormal quotient lost digits
-    if bool(xp.all(regular)) if not is_lazy(ratio) else True:
+    if is_lazy(ratio) or (free_to_ask(ratio) and bool(xp.all(regular))):
         return xp.log(ratio)
     return xp.where(regular, xp.log(xp.where(regular, ratio, 1.0)), xp.log(h) - xp.log(q))
 
@@ -64,7 +64,7 @@ class Contrast:
         """
         xp = namespace(h, q)
         d = h - q if difference is None else difference
-        if not is_lazy(h) and bool(xp.all(h > 0)) and bool(xp.all(q > 0)):
+        if free_to_ask(h) and bool(xp.all(h > 0)) and bool(xp.all(q > 0)):
             return cls(xp, h, q, d)
         inside = (h > 0) & (q > 0)
         safe_q = xp.where(q > 0, q, 1.0)

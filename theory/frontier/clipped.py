@@ -17,13 +17,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from theory.arrays import UNIT, Array, is_lazy, namespace, quiet, search_rows, take_rows
+from theory.arrays import UNIT, Array, device_of, is_lazy, namespace, quiet, search_rows, take_rows
 from theory.divergences.summand import Divergence, price_of
 from theory.frontier.bracket import Bracket, descend
 from theory.law import OneStep, as_probability
 from theory.pair import Pair, RatioOrder, running_sums, suffix_sums
 
-BISECTION_STEPS = 45
+BITS, AT_ONCE = 45, 3  # of a rejected mass by its slope; bits that one step finds
+FEW = 8  # slopes up to which a step finds so many: more calls cost more than more masses
 
 
 class Clip(NamedTuple):
@@ -152,12 +153,28 @@ class ClippedFamily:
         low = xp.broadcast_to(low[:, None], (total.shape[0], slopes.shape[0]))
         high = xp.broadcast_to(xp.maximum(total[:, None], low[:, :1]), low.shape)
         # Where even the first unit of acceptance is worth its price, everything is accepted.
-        high = xp.where(self.at(low).slope <= slopes, low, high)
-        for _ in range(BISECTION_STEPS):
-            middle = 0.5 * (low + high)
-            steep = self.at(middle).slope > slopes
-            low, high = xp.where(steep, middle, low), xp.where(steep, high, middle)
+        high = xp.where(self._slopes(low) <= slopes, low, high)
+        bits = AT_ONCE if slopes.shape[0] <= FEW else 1
+        inner = xp.arange(1, 2**bits, dtype=low.dtype, device=device_of(low)) / 2**bits
+        for _ in range(BITS // bits):
+            width = high - low
+            trial = low[:, :, None] + width[:, :, None] * inner
+            rows, columns, points = trial.shape
+            flat = self._slopes(xp.reshape(trial, (rows, columns * points)))
+            steep = xp.reshape(flat, trial.shape) > slopes[:, None]
+            # The slope falls: the steep ones are the first.
+            first = xp.astype(xp.count_nonzero(steep, axis=-1), low.dtype)
+            low = low + width * (first / 2**bits)
+            high = xp.where(first < 2**bits - 1, low + width / 2**bits, high)
         return high
+
+    def _slopes(self, mass: Array) -> Array:
+        """Return −D′ at each rejected mass of ``mass [R, J]``, none of them below that of `at`."""
+        xp = namespace(mass)
+        above, below = self.factors(mass)
+        steep, flat = self.kind.slope(above / UNIT), self.kind.slope(below / UNIT)
+        leaked = self.outside[:, None] > mass
+        return xp.where(leaked, self.kind.recession, steep) - flat
 
     @quiet()
     def bracket(self, level: Array, on_support: bool) -> Bracket:

@@ -151,7 +151,7 @@ CLAIM = Claim(
     expected="proved",
     derive=derive,
     check=check,
-    notebook="06",
+    notebook="11",
     instead=(
         "On p = (.05, .8, .15), q = (.3, .35, .35) with 3 drafts at .05 nats a token the places "
         "spend .0817, .0518 and .0199: 2.6199 tokens a round, 2.5997 at one level, 2.0189 strict."

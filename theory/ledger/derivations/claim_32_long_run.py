@@ -147,5 +147,5 @@ CLAIM = Claim(
     expected="proved",
     derive=derive,
     check=check,
-    notebook="06",
+    notebook="11",
 )

@@ -52,8 +52,8 @@ def effective_draft(p: Array, q: Array, count: int = 2, scheme: str = "independe
     Returns
     -------
     array [..., V]
-        Exact up to rounding in O(V log V), except "without_replacement" with count ≥ 3, a
-        quadrature with an error near 10⁻¹³ in O(V · count) per node.
+        Exact up to rounding in O(V log V), except "without_replacement" with count ≥ 3: a
+        quadrature over the likeliest tokens and a series for the others, to 10⁻¹² of each.
 
     Raises
     ------

@@ -1,0 +1,213 @@
+r"""Draws without replacement of three and more candidates: an exponential race and its integral.
+
+Token i arrives at rate p_i and the first K are drawn. A set S is drawn, x last, with
+∫ p_x e^{−t} Π_{S∖x} (e^{p_i t} − 1) dt. Summed over all S whose last token in the order is j, and
+over x, this is the increment
+
+    g_j = ∫ e^{−t} (p_j e_{K−1} + z_j d_{K−1}) dt,   z = e^{pt} − 1,
+
+e_k and d_k the sums over the k-sets S of tokens before j of Π_S z and Σ_{x∈S} p_x Π_{S∖x} z.
+Everything is positive. The tokens are of two kinds, and both sums are products over them:
+
+* the *head*: the K − 1 likeliest, which set the time scale, and all others of more than a share ε
+  of what these leave. There are at most K − 1 + 1/ε of them, and their z is taken at every node of
+  a quadrature over log t;
+* the *tail*, all others: z = pt + (pt)²/2 + …, so that e_k and d_k are polynomials in t. Their
+  coefficients are running sums in the order, and ∫ e^{−t} t^m (sums of the head) dt are a few
+  numbers between two tokens of the head.
+
+**What the series leaves out.** Measure time in 1/rate of all but the K − 1 likeliest. A set with b
+tokens of the tail has the factor w(t) = e^{−ct} t^b Π (1 − e^{−pt}), c ≥ 1, the product over its
+tokens of the head; every 1 − e^{−pt} is t times something that falls, so that
+∫ t^r w ≤ ∫ w · (K + r)!/K!. The coefficient of t^r in Π (e^{pt} − 1)/pt is at most (Kε)^r/r!. Terms
+of order r are therefore at most (Kε)^r C(K + r, r) of the first one, token by token, and ε is such
+that the first that is left out is 10⁻¹² at most; the sum of all of them is less than 1.02 times it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["race"]
+
+STEP = 0.15  # of the quadrature in log t; the error falls by a square where it is halved
+TERMS = 4  # of the series of the tail
+LEFT_OUT = 1e-12  # of an increment, by the series
+
+
+def race(p: Any, count: int) -> Any:
+    """Return the increments ``[V]`` of K ≥ 3 draws without replacement from ``p [V]`` > 0, V > K.
+
+    Relative error about 10⁻¹² for every token; O(V) and a quadrature over the head.
+    """
+    big = np.argpartition(-p, count - 2)[: count - 1]
+    is_big = np.zeros(len(p), dtype=bool)
+    is_big[big] = True
+    rest = float(np.sum(p[~is_big]))  # the rate of what ends the race at the latest
+    with np.errstate(over="ignore"):  # one that comes 10³⁰⁰ times sooner than others comes first
+        share = np.minimum(p / rest, 1e300)
+    is_head = is_big | (share > _edge(count))
+    places = np.flatnonzero(is_head)
+    # Analytic in log t and falling on both sides: the trapezoid rule converges geometrically.
+    times = np.exp(np.arange(np.log(1e-17) / count + np.log(rest), np.log(50.0), STEP))
+    head = _Head.of(share[places], is_big[places], times, count)
+    tail = share[~is_head]
+    slots = np.diff(np.concatenate([[-1], places, [len(p)]])) - 1  # of the tail in each gap
+    found, g = np.zeros(len(tail)), np.empty(len(p))
+    e: list[list[Any]] = [[np.ones(len(places))]]
+    d: list[list[Any]] = [[]]
+    for size, (more_e, more_d, e_before, d_before) in enumerate(
+        _tail_sums(tail, np.cumsum(slots)[:-1], count), start=1
+    ):
+        found += head.weighed(more_e, more_d, count - size, slots)
+        e.append(e_before)
+        d.append(d_before)
+    g[~is_head] = found
+    g[places] = head.own(e, d, count)
+    return g
+
+
+def _edge(count: int) -> float:
+    """The share ε of a token from which on it belongs to the head."""
+    ways = math.comb(count + TERMS, TERMS)
+    return float((LEFT_OUT / ways) ** (1 / TERMS) / count)
+
+
+def _tail_sums(p: Any, places: Any, count: int) -> Iterator[tuple[Any, ...]]:
+    """For sets of 1 … K tokens, what each token adds to e and d, and both before ``places``.
+
+    A polynomial is the list of its coefficients: of t^k and on for e_k, of t^{k−1} for d_k.
+    """
+    z = [p]
+    for n in range(2, TERMS + 1):
+        z.append(z[-1] * (p / n))
+    e: list[Any] = [1.0]
+    d: list[Any] = []
+    for _ in range(count - 1):
+        more_e, more_d = _product(z, e), _sum(_product(z, d), _product([p], e))
+        sums_e, sums_d = ([_running(x) for x in more] for more in (more_e, more_d))
+        yield more_e, more_d, [x[places] for x in sums_e], [x[places] for x in sums_d]
+        e, d = [x[:-1] for x in sums_e], [x[:-1] for x in sums_d]
+    # Sets of K tokens have none of the head, whose e₀ is 1 and d₀ is 0.
+    yield [], _sum(_product(z, d), _product([p], e)), [], []
+
+
+def _running(values: Any) -> Any:
+    """The sum of the entries before each, and of all."""
+    sums = np.empty(len(values) + 1)
+    sums[0] = 0.0
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+def _product(a: list[Any], b: list[Any]) -> list[Any]:
+    """The product of two polynomials, as far as the series goes."""
+    size = min(TERMS, len(a) + len(b) - 1) if a and b else 0
+    found = []
+    for n in range(size):
+        first, *others = [i for i in range(len(a)) if 0 <= n - i < len(b)]
+        total = a[first] * b[n - first]
+        for i in others:
+            total += a[i] * b[n - i]
+        found.append(total)
+    return found
+
+
+def _sum(a: list[Any], b: list[Any]) -> list[Any]:
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    return [x + shorter[n] if n < len(shorter) else x for n, x in enumerate(longer)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Head:
+    """The sums over the head before each of its n tokens and behind the last, at T times.
+
+    e, d : of sets of 0 … K − 1 tokens ``[K, T, n + 1]``, with the chance that all others wait, but
+    for the likeliest behind. The z of the K − 1 likeliest would overflow: of them the chances
+    1 − e^{−pt} and e^{−pt} are used.
+    """
+
+    times: Any
+    e: Any
+    d: Any
+    arrived: Any  # [T, n]: z, or the chance
+    rate: Any  # [T, n]
+    waiting: Any  # [T, n]: of the likeliest behind a token
+    ahead: Any  # [T, n + 1]: of the likeliest that are not before a gap
+
+    @classmethod
+    def of(cls, p: Any, is_big: Any, times: Any, count: int) -> _Head:
+        t = times[:, None]
+        stays = np.exp(-p[is_big] * t)
+        arrived = np.expm1(np.where(is_big, 0.0, p) * t)
+        rate = np.broadcast_to(np.where(is_big, 0.0, p), arrived.shape).copy()
+        e, d = _sums_before(arrived, rate, count)
+        arrived[:, is_big], rate[:, is_big] = -np.expm1(-p[is_big] * t), p[is_big] * stays
+        big_e, big_d = _sums_of_likeliest(arrived[:, is_big], rate[:, is_big], stays, count)
+        before = np.append(0, np.cumsum(is_big))
+        both = range(count)
+        chosen = np.exp(-t)
+        big_e, big_d = big_e[..., before] * chosen, big_d[..., before] * chosen
+        mixed_e = [sum(big_e[b] * e[a - b] for b in range(a + 1)) for a in both]
+        mixed_d = [
+            sum(big_e[b] * d[a - b] + big_d[b] * e[a - b] for b in range(a + 1)) for a in both
+        ]
+        last = np.ones((len(times), 1))
+        behind = np.concatenate([np.cumprod(stays[:, ::-1], axis=-1)[:, ::-1], last], axis=-1)
+        waiting, ahead = behind[:, before[1:]], behind[:, before]
+        return cls(times, np.array(mixed_e), np.array(mixed_d), arrived, rate, waiting, ahead)
+
+    def weighed(self, more_e: list[Any], more_d: list[Any], left: int, slots: Any) -> Any:
+        """Increments of the tail for sets with ``left`` tokens of the head."""
+        size = len(self.e) - left
+        powers = self.times ** np.arange(size, size + TERMS + 1)[:, None] * STEP
+        e, d = powers @ (self.e[left] * self.ahead), powers @ (self.d[left] * self.ahead)
+        # ∫ … dt is a sum over t·STEP: t^k beside d of the head, t^{k−1} beside its e.
+        found = sum(x * np.repeat(e[r], slots) for r, x in enumerate(more_d))
+        if left:
+            found = found + sum(x * np.repeat(d[r + 1], slots) for r, x in enumerate(more_e))
+        return found
+
+    def own(self, tail_e: list[Any], tail_d: list[Any], count: int) -> Any:
+        """Increments of the tokens of the head, the tail before each being given."""
+        t, last = self.times[:, None], count - 1
+        e = d = 0.0
+        for size in range(count):
+            of_e = sum((c * t ** (size + r) for r, c in enumerate(tail_e[size])), 0.0)
+            of_d = sum((c * t ** (size - 1 + r) for r, c in enumerate(tail_d[size])), 0.0)
+            head_e, head_d = self.e[last - size, :, :-1], self.d[last - size, :, :-1]
+            e, d = e + head_e * of_e, d + head_d * of_e + head_e * of_d
+        flow = STEP * t * self.waiting * (self.rate * e + self.arrived * d)
+        return np.sum(flow, axis=0)
+
+
+def _sums_before(z: Any, p: Any, count: int) -> tuple[list[Any], list[Any]]:
+    """e_k and d_k ``[T, n + 1]``, k < K, of the tokens before each and of all."""
+
+    def running(values: Any) -> Any:
+        return np.concatenate([np.zeros((len(z), 1)), np.cumsum(values, axis=-1)], axis=-1)
+
+    shape = (len(z), z.shape[1] + 1)
+    e, d = [np.ones(shape)], [np.zeros(shape)]
+    for _ in range(count - 1):
+        before_e, before_d = e[-1][:, :-1], d[-1][:, :-1]
+        e.append(running(z * before_e))
+        d.append(running(p * before_e + z * before_d))
+    return e, d
+
+
+def _sums_of_likeliest(arrived: Any, rate: Any, stays: Any, count: int) -> tuple[Any, Any]:
+    """The same of the likeliest ``[k, T, their number before]``, others of them waiting."""
+    e, d = (np.zeros((count, len(arrived), count)) for _ in range(2))
+    e[0, :, 0] = 1.0
+    for n in range(1, count):
+        come, now, stay = arrived[:, n - 1], rate[:, n - 1], stays[:, n - 1]
+        e[..., n], d[..., n] = e[..., n - 1] * stay, d[..., n - 1] * stay
+        e[1:, :, n] += come * e[:-1, :, n - 1]
+        d[1:, :, n] += now * e[:-1, :, n - 1] + come * d[:-1, :, n - 1]
+    return e, d

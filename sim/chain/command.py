@@ -19,7 +19,8 @@ from sim.chain.longrun import long_run, speed_up
 from sim.chain.markov import MarkovPair, ngram_pair, random_pair
 from sim.chain.optimum import best_run
 from sim.chain.picture import chain_picture
-from sim.chain.rounds import kernels
+from sim.chain.rounds import Kernel, ScaledClip, kernels
+from sim.chain.texts import text_divergence
 from sim.checks import once, read_number, require_between, require_count, unknown_name
 from sim.commandline import Mistake, Parser, execute, parse_settings
 from sim.jobs.files import json_text, write_json, write_whole
@@ -34,6 +35,7 @@ __all__ = ["main"]
 _EXAMPLE = """examples:
   python -m sim.chain --pairs random:states=12,seed=3 --rules lenience frontier --drafts 4
   python -m sim.chain --text README.md --rules sps --verification block --costs 0.1
+  python -m sim.chain --pairs random:states=4 --rules frontier_corpus --verification block,scaled
 
 --pairs random: states (12), seed (0), concentration (0.5), agreement (0.5)
 rules: {rules}
@@ -49,6 +51,9 @@ class Plan(NamedTuple):
     pair: MarkovPair
     settings: tuple[Setting, ...]
     verifications: list[str]
+
+
+_VERIFICATIONS = (*VERIFICATIONS, "scaled")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +75,19 @@ def _parser() -> Parser:
     add("--values", nargs="+", default=[], metavar="[RULE=]VALUE[,VALUE…]",
         help="of all rules or of one (default: 13 of each)")  # fmt: skip
     add("--drafts", type=int, default=3, help="drafts of a round (default: 3)")
-    add("--verification", default="token,block", help="token, block or both (default)")
+    add(
+        "--verification",
+        default="token,block",
+        help="some of token, block and scaled, which is "
+        "a block of frontier_corpus that clips at what was over-supplied (default: token,block)",
+    )
+    add(
+        "--text-tokens",
+        type=int,
+        metavar="N",
+        help="tell the KL of the first N tokens of a text "
+        "too, beside what their places spend (small N and few states)",
+    )
     add("--costs", type=float, default=0.1, help="time of a draft step, that of a verifier's pass "
         "being 1 (default: 0.1)")  # fmt: skip
     add("--out", type=Path, default=Path("results/chain"), help="folder for the results")
@@ -100,9 +117,13 @@ def _plan(options: argparse.Namespace) -> Plan:
     require_between("--costs", options.costs, 0.0, 1e6)
     chosen = once("--verification", options.verification.split(","))
     for name in chosen:
-        if name not in VERIFICATIONS:
-            raise unknown_name("verification", name, VERIFICATIONS)
+        if name not in _VERIFICATIONS:
+            raise unknown_name("verification", name, _VERIFICATIONS)
     settings = parse_settings(options.rules, options.values)
+    if "scaled" in chosen and all(s.rule != "frontier_corpus" for s in settings):
+        raise ValueError("--verification scaled is of frontier_corpus, which --rules does not name")
+    if options.text_tokens is not None:
+        require_count("--text-tokens", options.text_tokens, 1)
     if options.text is None:
         return Plan(_random(options.pairs), settings, chosen)
     text = options.text.read_text(encoding="utf-8", errors="replace")
@@ -130,16 +151,42 @@ def _random(text: str) -> MarkovPair:
 def _table(plan: Plan, options: argparse.Namespace) -> pd.DataFrame:
     """One row for each rule, value and verification."""
     found, laws = [], kernels(plan.pair, [setting.build() for setting in plan.settings])
-    for setting, kernel in zip(plan.settings, laws):
+    for setting, plain in zip(plan.settings, laws):
         for verification in plan.verifications:
-            run = long_run(plan.pair, kernel, options.drafts, verification)
+            kernel, way = _verified(plan.pair, setting, plain, verification)
+            if kernel is None:
+                continue
+            run = long_run(plan.pair, kernel, options.drafts, way)
             found.append({
                 "rule": setting.rule, "value": setting.value, "verification": verification,
                 "kl_per_token": run.divergence, "tokens": run.tokens,
                 "speed_up": speed_up(run.tokens, options.drafts, options.costs),
+                **_text(plan.pair, kernel, options, way),
                 **{f"reached_{i}": chance for i, chance in enumerate(run.reached)},
             })  # fmt: skip
     return pd.DataFrame(found)
+
+
+def _verified(
+    pair: MarkovPair, setting: Setting, kernel: Kernel, verification: str
+) -> tuple[Kernel | ScaledClip | None, str]:
+    """The kernel and how it is verified; None for a rule without a scaled clip."""
+    if verification != "scaled":
+        return kernel, verification
+    if setting.rule != "frontier_corpus" or not np.isfinite(setting.value):
+        return None, "block"
+    return ScaledClip(pair, setting.value), "block"
+
+
+def _text(
+    pair: MarkovPair, kernel: Kernel | ScaledClip, options: argparse.Namespace, way: str
+) -> dict[str, float]:
+    """The divergence of the first tokens of a text, by token, and what their places spend."""
+    count = options.text_tokens
+    if count is None:
+        return {}
+    found = text_divergence(pair, kernel, options.drafts, count, way)
+    return {"text_kl_per_token": found.own / count, "text_spent_per_token": found.spent / count}
 
 
 def _frontier(pair: MarkovPair, options: argparse.Namespace) -> pd.DataFrame:
@@ -168,11 +215,15 @@ def _write(
 
 def _lines(table: pd.DataFrame) -> list[str]:
     """The table as aligned text."""
-    lines = [f"{'rule':<22}{'value':>9}  {'verified by':<12}{'KL/token':>10}{'tokens':>9}{'×':>8}"]
+    texts = "text_kl_per_token" in table
+    more = f"{'text: own':>12}{'spent':>10}" if texts else ""
+    head = f"{'rule':<22}{'value':>9}  {'verified by':<12}{'KL/token':>10}{'tokens':>9}{'×':>8}"
+    lines = [head + more]
     for row in table.itertuples():
         value = "" if np.isnan(row.value) else f"{row.value:.4g}"
         lines.append(
             f"{row.rule:<22}{value:>9}  {row.verification:<12}{row.kl_per_token:>10.4f}"
             f"{row.tokens:>9.4f}{row.speed_up:>8.3f}"
+            + (f"{row.text_kl_per_token:>12.4f}{row.text_spent_per_token:>10.4f}" if texts else "")
         )
     return lines

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.chain.markov import MarkovPair
-from sim.chain.rounds import Kernel, Place, places
-from theory import divergence
+from sim.chain.rounds import BlockKernel, Kernel, Place, places
 
-__all__ = ["LongRun", "long_run", "speed_up", "stationary"]
+__all__ = ["LongRun", "long_run", "priced", "speed_up", "stationary"]
 
 _CLOSED = 1e-9  # how far π T may be from π
 
@@ -54,7 +53,9 @@ class LongRun:
         return np.divide(after, before, out=np.full_like(after, np.nan), where=before > 0)
 
 
-def long_run(pair: MarkovPair, kernel: Kernel, drafts: int, verification: str = "token") -> LongRun:
+def long_run(
+    pair: MarkovPair, kernel: Kernel | BlockKernel, drafts: int, verification: str = "token"
+) -> LongRun:
     """The long run of a kernel in rounds of m drafts, token by token or in blocks; exact.
 
     Raises ValueError as `places`, and where the states fall apart into several classes, so that
@@ -63,14 +64,13 @@ def long_run(pair: MarkovPair, kernel: Kernel, drafts: int, verification: str = 
     found = places(pair, kernel, drafts, verification)
     starts = stationary(_next_start(found))
     alive, reached, by_state = starts, [1.0], _by_state(found)
-    spent = np.atleast_1d(divergence("kl", kernel.output, pair.verifier))
     emitted, cost = np.zeros(pair.draft.shape[1]), 0.0
     for place in found[:-1]:
-        emitted += alive @ kernel.output[place.state]
-        cost += _priced(alive, spent[place.state])
+        emitted += alive @ place.output
+        cost += priced(alive, place.spent)
         alive = alive @ place.go
         reached.append(float(alive.sum()))
-    emitted += alive @ pair.verifier[found[-1].state]
+    emitted += alive @ found[-1].output
     tokens = sum(reached)
     return LongRun(starts, np.array(reached), by_state, emitted / tokens, cost / tokens)
 
@@ -117,7 +117,7 @@ def _by_state(found: Sequence[Place]) -> np.ndarray:
     return chances
 
 
-def _priced(alive: np.ndarray, spent: np.ndarray) -> float:
+def priced(alive: np.ndarray, spent: np.ndarray) -> float:
     """Σ alive · spent, where what is never reached costs nothing, though it be endless."""
     met = alive > 0
     return float(alive[met] @ spent[met])

@@ -7,11 +7,11 @@ from sim.drawing.style import BLACK, PALETTE, Drawing, drawing
 
 __all__ = ["chain_picture"]
 
-_MARKS = {"token": ("-", "o"), "block": ("--", "s")}
+_MARKS = {"token": ("-", "o"), "block": ("--", "s"), "scaled": (":", "^")}
 
 
 def chain_picture(table: pd.DataFrame, best: pd.DataFrame) -> Drawing:
-    """Each rule token by token and in blocks, and the best there is token by token.
+    """Each rule by every verification, and the best there is token by token.
 
     The tables are those of the command: rule, value, verification, kl_per_token and tokens; and
     price, kl_per_token and tokens. Points of endless divergence are not drawn.
@@ -37,7 +37,8 @@ def chain_picture(table: pd.DataFrame, best: pd.DataFrame) -> Drawing:
 
 def _finding(table: pd.DataFrame) -> str:
     """What blocks give, on the average of rules and values."""
-    wide = table.pivot_table(
+    plain = table[table["verification"].isin(["token", "block"])]
+    wide = plain.pivot_table(
         index=["rule", "value"], columns="verification", values="tokens", dropna=False
     ).dropna()
     if not {"token", "block"} <= set(wide.columns) or wide.empty:

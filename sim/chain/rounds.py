@@ -4,23 +4,32 @@ A node of place i is a state of the pair and, in blocks, the scale s = A(v)/p(v)
 led there. Of what is alive at a node the share c(y) goes on by the draft y: token by token c is
 what the rule accepts of each token, in blocks of a kernel h it is min(p/s, h), and the scale behind
 is min(1, s·h/p) (claim 22). What h has beyond c ends the round with that token. Behind m accepted
-drafts a bonus token of the verifier's own row follows.
+drafts a bonus token of the verifier's own row follows. The kernel of a block may know the scale, as
+the scaled clip does (claim 33).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
 from sim.chain.markov import MarkovPair
-from theory import Rule, one_steps
-from theory.blocks import VERIFICATIONS
+from theory import Pair, Rule, divergence, one_steps
+from theory.blocks import VERIFICATIONS, scaled_clip
 
-__all__ = ["MOST_BRANCHES", "Kernel", "Place", "kernels", "places"]
+__all__ = ["MOST_BRANCHES", "BlockKernel", "Kernel", "Place", "ScaledClip", "kernels", "places"]
 
 MOST_BRANCHES = 4_000_000
 _DIGITS = 12  # scales that agree to so many digits of their logarithm are one
+
+
+class BlockKernel(Protocol):
+    """What is emitted at the nodes of a place, by state and scale: enough for a block."""
+
+    def at(self, place: int, state: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """The law h of the next token at each node, [N, V]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +39,40 @@ class Kernel:
     accepted: np.ndarray
     output: np.ndarray
 
+    def at(self, place: int, state: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """The rule's output, which knows neither place nor scale."""
+        return self.output[state]
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledClip:
+    """clip(p/s, b·q, a·q) with one multiplier log(a/b) ≥ 0 of KL at every node (claim 33)."""
+
+    pair: MarkovPair
+    multiplier: float
+
+    def at(self, place: int, state: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """The clip at the scale of each node."""
+        p, q, s = self.pair.draft[state], self.pair.verifier[state], scale[:, None]
+        clip = scaled_clip(Pair.prepare(p, q), s, np.full_like(s, self.multiplier))
+        return np.minimum(np.maximum(p / s, clip.below * q), clip.above * q)
+
 
 @dataclass(frozen=True, eq=False)
 class Place:
     """The nodes of one place of a round.
 
     state : [N], the state of the pair at each node
+    output: [N, V], the law of the next token there
+    spent : [N], its KL from the verifier's row, in nats; 0 at the last place
     go    : [N, N of the next place], sparse: the chance that the next draft is accepted, by where
             it leads
     leave : [N, S], sparse: the chance that the round ends with the next token, by the state behind
     """
 
     state: np.ndarray
+    output: np.ndarray
+    spent: np.ndarray
     go: sparse.csr_array
     leave: sparse.csr_array
 
@@ -57,13 +88,13 @@ def kernels(pair: MarkovPair, rules: Iterable[Rule]) -> list[Kernel]:
 
 
 def places(
-    pair: MarkovPair, kernel: Kernel, drafts: int, verification: str = "token"
+    pair: MarkovPair, kernel: Kernel | BlockKernel, drafts: int, verification: str = "token"
 ) -> list[Place]:
     """The `drafts` + 1 places of a round that may start in any state; exact.
 
     The nodes of the first place are the states in order. Token by token every place has S nodes.
     In blocks the scales that paths lead to are enumerated, and equal ones merged: a place may have
-    V times the nodes of the one before.
+    V times the nodes of the one before. A `BlockKernel` is one of blocks alone.
 
     Raises ValueError for an unknown verification, drafts below 1, and blocks of more than
     4,000,000 branches in a place.
@@ -77,7 +108,7 @@ def places(
         if state.size * pair.draft.shape[1] > MOST_BRANCHES:
             told = f"{state.size} scales and states × {pair.draft.shape[1]} tokens"
             raise ValueError(f"drafts: a block has {told} at place {place + 1}; take fewer drafts")
-        h = kernel.output[state]
+        h = kernel.at(place, state, scale)
         if verification == "token":
             accepted, behind = kernel.accepted[state], np.ones_like(h)
         else:
@@ -85,12 +116,13 @@ def places(
         follow = pair.follow[state]
         target, after, behind = _merged(follow, behind, accepted > 0, verification)
         left = np.maximum(h - accepted, 0.0)
-        found.append(
-            Place(state, _flow(accepted, target, len(after)), _flow(left, follow, pair.states))
-        )
+        go, leave = _flow(accepted, target, len(after)), _flow(left, follow, pair.states)
+        spent = np.asarray(divergence("kl", h, pair.verifier[state], validate=False))
+        found.append(Place(state, h, spent, go, leave))
         state, scale = after, behind
-    last = _flow(pair.verifier[state], pair.follow[state], pair.states)
-    return [*found, Place(state, sparse.csr_array((len(state), 0)), last)]
+    bonus = pair.verifier[state]
+    last, nothing = _flow(bonus, pair.follow[state], pair.states), np.zeros(len(state))
+    return [*found, Place(state, bonus, nothing, sparse.csr_array((len(state), 0)), last)]
 
 
 def _scaled(p: np.ndarray, h: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -94,7 +94,8 @@ def _by_last(rows: Any) -> Kernel:
 def _of_texts(draft: Kernel, target: Kernel, bonus: Kernel, tests: Tests) -> tuple[float, float]:
     """The divergence of the first tokens from the verifier's, and what their places spend."""
     law: dict[Prefix, float] = {}
-    spent, starts = 0.0, {(): 1.0}
+    starts: dict[Prefix, float] = {(): 1.0}
+    spent = 0.0
     while starts:
         start, mass = starts.popitem()
         ends = rounds(_behind(draft, start), _behind(target, start), DRAFTS, tests,

@@ -29,7 +29,6 @@ from theory.ledger.verdicts import Check, Claim, Step
 TOLERANCE = 1e-6
 TREES, TOKENS, DRAFTS = 4, 3, 2
 PRICES = (1.0, 2.5)
-EXACT = {"xtol": 1e-14, "rtol": 1e-13}
 Prefix = tuple[int, ...]
 Tree = dict[Prefix, Any]
 
@@ -109,7 +108,9 @@ class _Block:
         if v not in self.rows:
             return 0.0
         span = (1.0 + len(self.rows)) / self.price  # log(a/b) is less: no round is longer
-        root: Any = brentq(lambda b: float(self.law(v, scale, b).sum()) - 1.0, -span, 0.0, **EXACT)
+        root: Any = brentq(
+            lambda b: float(self.law(v, scale, b).sum()) - 1.0, -span, 0.0, xtol=1e-14, rtol=1e-13
+        )
         return float(root)
 
     def law(self, v: Prefix, scale: float, log_b: float) -> Any:
@@ -128,12 +129,13 @@ class _Block:
 
         if excess(most) <= 0:
             return most
-        root: Any = brentq(excess, least, most, **EXACT)
+        root: Any = brentq(excess, least, most, xtol=1e-14, rtol=1e-13)
         return float(root)
 
     def kernel(self) -> Tree:
         """h behind every prefix, at the scale at which it is reached."""
-        found, scales = {}, {(): 1.0}
+        found: Tree = {}
+        scales: dict[Prefix, float] = {(): 1.0}
         for v in _prefixes():
             p, scale = self.rows[v][0], scales[v]
             h = self.law(v, scale, self.log_b(v, scale))

@@ -1,6 +1,8 @@
 """The command line of sequences."""
 
 import json
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -60,3 +62,33 @@ def test_mistakes_are_one_line_and_leave_nothing(options, told, tmp_path, capsys
     assert told in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path, capsys):
+    page = (Path(__file__).resolve().parents[3] / "docs/sequences.md").read_text(encoding="utf-8")
+    line = re.search(r"python -m sim\.chain (.*--text-tokens 6)", page)[1]
+    assert main([*line.split(), "--out", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().out.partition("written:")[0].rstrip()
+    shown = re.search(r"<!-- chain -->\n```text\n(.*?)\n```", page, re.S)[1]
+    assert shown == told
+
+
+def test_the_python_of_the_page_runs():
+    page = (Path(__file__).resolve().parents[3] / "docs/sequences.md").read_text(encoding="utf-8")
+    exec(re.search(r"```python\n(.*?)```", page, re.S)[1], {})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--verification", "scaled"], "scaled is of frontier_corpus, which --rules does not name"),
+        (["--verification", "scale"], "unknown verification 'scale'"),
+        (["--text-tokens", "0"], "--text-tokens"),
+        (["--text-tokens", "40"], "more than 200,000 texts"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(more, said, tmp_path, capsys):
+    assert main([*SMALL, *more, "--out", str(tmp_path / "out")]) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1

@@ -37,6 +37,7 @@ __all__ = ["race"]
 
 STEP = 0.15  # of the quadrature in log t; the error falls by a square where it is halved
 TERMS = 4  # of the series of the tail
+BLOCK = 8192  # tokens of the tail that are worked at once
 LEFT_OUT = 1e-12  # of an increment, by the series
 
 
@@ -56,18 +57,9 @@ def race(p: Any, count: int) -> Any:
     # Analytic in log t and falling on both sides: the trapezoid rule converges geometrically.
     times = np.exp(np.arange(np.log(1e-17) / count + np.log(rest), np.log(50.0), STEP))
     head = _Head.of(share[places], is_big[places], times, count)
-    tail = share[~is_head]
     slots = np.diff(np.concatenate([[-1], places, [len(p)]])) - 1  # of the tail in each gap
-    found, g = np.zeros(len(tail)), np.empty(len(p))
-    e: list[list[Any]] = [[np.ones(len(places))]]
-    d: list[list[Any]] = [[]]
-    for size, (more_e, more_d, e_before, d_before) in enumerate(
-        _tail_sums(tail, np.cumsum(slots)[:-1], count), start=1
-    ):
-        found += head.weighed(more_e, more_d, count - size, slots)
-        e.append(e_before)
-        d.append(d_before)
-    g[~is_head] = found
+    g = np.empty(len(p))
+    g[~is_head], e, d = _tail_in_blocks(share[~is_head], slots, head, count)
     g[places] = head.own(e, d, count)
     return g
 
@@ -78,31 +70,67 @@ def _edge(count: int) -> float:
     return float((LEFT_OUT / ways) ** (1 / TERMS) / count)
 
 
-def _tail_sums(p: Any, places: Any, count: int) -> Iterator[tuple[Any, ...]]:
-    """For sets of 1 … K tokens, what each token adds to e and d, and both before ``places``.
+def _tail_in_blocks(p: Any, slots: Any, head: _Head, count: int) -> tuple[Any, Any, Any]:
+    """Increments of the tail, and its e and d before each token of the head.
+
+    A block of the tail stays in the fast memory of a processor; its sums go on in the next.
+    """
+    found, gap = np.empty(len(p)), np.repeat(np.arange(len(slots)), slots)
+    reached = np.cumsum(slots)[:-1]
+    moments = [head.moments(count - size) for size in range(1, count + 1)]
+    sums: Any = [([0.0] * TERMS, [0.0] * TERMS) for _ in range(count)]
+    before = []
+    for start in range(0, max(len(p), 1), BLOCK):
+        block = slice(start, start + BLOCK)
+        own = reached[(reached >= start) & (reached < start + BLOCK)] - start
+        if start + BLOCK >= len(p):
+            own = reached[reached >= start] - start
+        total, here = 0.0, []
+        for size, (more_e, more_d, e, d) in enumerate(_tail_sums(p[block], sums, count)):
+            of_e, of_d = moments[size]
+            for more, weights in ((more_e, of_d), (more_d, of_e)):
+                for x, weight in zip(more, weights):
+                    total = total + x * weight[gap[block]]
+            here.append(([x[own] for x in e], [x[own] for x in d]))
+            sums[size] = [x[-1] for x in e], [x[-1] for x in d]
+        found[block] = total
+        before.append(here[:-1])
+    joined: Any = ([[np.ones(len(reached))]], [[]])
+    for size in range(count - 1):
+        for side in (0, 1):
+            pieces = zip(*(here[size][side] for here in before))
+            joined[side].append([np.concatenate(x) for x in pieces])
+    return found, *joined
+
+
+def _tail_sums(p: Any, sums: Any, count: int) -> Iterator[tuple[Any, ...]]:
+    """For sets of 1 … K tokens, what each token adds to e and d, and both before each and at last.
 
     A polynomial is the list of its coefficients: of t^k and on for e_k, of t^{k−1} for d_k.
+    ``sums`` is what they are before the first token.
     """
     z = [p]
     for n in range(2, TERMS + 1):
         z.append(z[-1] * (p / n))
     e: list[Any] = [1.0]
     d: list[Any] = []
-    for _ in range(count - 1):
+    for size in range(count - 1):
         more_e, more_d = _product(z, e), _sum(_product(z, d), _product([p], e))
-        sums_e, sums_d = ([_running(x) for x in more] for more in (more_e, more_d))
-        yield more_e, more_d, [x[places] for x in sums_e], [x[places] for x in sums_d]
+        sums_e, sums_d = (
+            [_running(x, first) for x, first in zip(more, start)]
+            for more, start in zip((more_e, more_d), sums[size])
+        )
+        yield more_e, more_d, sums_e, sums_d
         e, d = [x[:-1] for x in sums_e], [x[:-1] for x in sums_d]
     # Sets of K tokens have none of the head, whose e₀ is 1 and d₀ is 0.
     yield [], _sum(_product(z, d), _product([p], e)), [], []
 
 
-def _running(values: Any) -> Any:
-    """The sum of the entries before each, and of all."""
+def _running(values: Any, first: float) -> Any:
+    """``first`` and the entries before each, summed, and the sum of all."""
     sums = np.empty(len(values) + 1)
-    sums[0] = 0.0
-    np.cumsum(values, out=sums[1:])
-    return sums
+    sums[0], sums[1:] = first, values
+    return np.cumsum(sums, out=sums)
 
 
 def _product(a: list[Any], b: list[Any]) -> list[Any]:
@@ -162,16 +190,15 @@ class _Head:
         waiting, ahead = behind[:, before[1:]], behind[:, before]
         return cls(times, np.array(mixed_e), np.array(mixed_d), arrived, rate, waiting, ahead)
 
-    def weighed(self, more_e: list[Any], more_d: list[Any], left: int, slots: Any) -> Any:
-        """Increments of the tail for sets with ``left`` tokens of the head."""
+    def moments(self, left: int) -> tuple[Any, Any]:
+        """∫ t^m e dt and ∫ t^{m+1} d dt ``[TERMS, n + 1]`` of sets with ``left`` of the head.
+
+        m = K − 1 − left and on; as a sum over the nodes, of t·STEP.
+        """
         size = len(self.e) - left
         powers = self.times ** np.arange(size, size + TERMS + 1)[:, None] * STEP
-        e, d = powers @ (self.e[left] * self.ahead), powers @ (self.d[left] * self.ahead)
-        # ∫ … dt is a sum over t·STEP: t^k beside d of the head, t^{k−1} beside its e.
-        found = sum(x * np.repeat(e[r], slots) for r, x in enumerate(more_d))
-        if left:
-            found = found + sum(x * np.repeat(d[r + 1], slots) for r, x in enumerate(more_e))
-        return found
+        e, d = self.e[left] * self.ahead, self.d[left] * self.ahead
+        return powers[:-1] @ e, powers[1:] @ d
 
     def own(self, tail_e: list[Any], tail_d: list[Any], count: int) -> Any:
         """Increments of the tokens of the head, the tail before each being given."""

@@ -26,7 +26,15 @@ from tqdm import tqdm
 from sim.commandline import Parser, execute
 from sim.jobs.files import write_json
 from sim.pairs.families import make_family
-from theory import Pair, frontier_step, make_rule, one_step, one_steps, optimal_gamma
+from theory import (
+    Pair,
+    effective_draft,
+    frontier_step,
+    make_rule,
+    one_step,
+    one_steps,
+    optimal_gamma,
+)
 
 VOCABULARY = 151_936
 SMALLER = 32_000
@@ -212,7 +220,28 @@ def value_ratios() -> Iterator[Ratio]:
         )
 
 
-SUITES = {"gamma": gamma_ratios, "law": law_ratios, "values": value_ratios}
+def candidate_ratios() -> Iterator[Ratio]:
+    """The effective draft of four candidates on one row of 151,936 tokens against an argsort."""
+    p, q = zipf_row(VOCABULARY)
+    for scheme in ("independent", "without_replacement"):
+        yield compare(
+            f"effective_draft_{scheme}",
+            (
+                f"effective draft, K=4, {scheme.replace('_', ' ')}",
+                lambda scheme=scheme: effective_draft(p, q, 4, scheme),
+                1,
+            ),
+            ("np.argsort(q)", lambda: np.argsort(q), 1),
+            at_most=6,
+        )
+
+
+SUITES = {
+    "gamma": gamma_ratios,
+    "law": law_ratios,
+    "values": value_ratios,
+    "candidates": candidate_ratios,
+}
 
 
 def environment() -> dict[str, Any]:

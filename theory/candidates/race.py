@@ -95,12 +95,17 @@ def _tail_in_blocks(p: Any, slots: Any, head: _Head, count: int) -> tuple[Any, A
             sums[size] = [x[-1] for x in e], [x[-1] for x in d]
         found[block] = total
         before.append(here[:-1])
-    joined: Any = ([[np.ones(len(reached))]], [[]])
-    for size in range(count - 1):
+    return found, *_joined(before, len(reached))
+
+
+def _joined(blocks: list[Any], places: int) -> Any:
+    """e and d at all places, sets of 0 … K − 1 tokens, from those of each block."""
+    joined: Any = ([[np.ones(places)]], [[]])
+    for size in range(len(blocks[0])):
         for side in (0, 1):
-            pieces = zip(*(here[size][side] for here in before))
+            pieces = zip(*(here[size][side] for here in blocks))
             joined[side].append([np.concatenate(x) for x in pieces])
-    return found, *joined
+    return joined
 
 
 def _tail_sums(p: Any, sums: Any, count: int) -> Iterator[tuple[Any, ...]]:

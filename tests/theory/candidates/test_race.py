@@ -75,6 +75,15 @@ def test_head_and_tail_in_fractions(name, count):
     assert np.sum(found) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("block", [1, 7, 60, 128])
+def test_blocks_of_the_tail_change_nothing(monkeypatch, block):
+    p = np.random.default_rng(2).permutation(np.repeat([1.0, 3.0, 900.0], [2560, 1280, 12]))
+    p = p / p.sum()
+    at_once = without_replacement(p, 4)
+    monkeypatch.setattr(module, "BLOCK", block)
+    np.testing.assert_allclose(without_replacement(p, 4), at_once, rtol=1e-14)
+
+
 @pytest.mark.parametrize("faint", [1e-200, 1e-300, 1e-310])
 def test_one_certain_token_and_hardly_anything_else(faint):
     p = np.array([faint, 2 * faint, 1.0, 3 * faint, faint])

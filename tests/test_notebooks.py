@@ -23,6 +23,7 @@ CLAIMS = {
     "08": {9, 13, 20},
     "09": {21, 22, 23, 24, 28},
     "10": {25, 26, 27, 29},
+    "11": {30, 31, 32, 33},
 }
 NUMBERS = ("figures.true_cost", "figures.reads_per_token")
 PLOTTING = {"matplotlib", "seaborn", "plotly", "pylab"}

@@ -5,7 +5,7 @@ from sim.chain.command import main
 from sim.chain.longrun import LongRun, long_run, speed_up
 from sim.chain.markov import MarkovPair, ngram_pair, random_pair
 from sim.chain.optimum import Optimum, best_round, best_run, best_run_at
-from sim.chain.rounds import BlockKernel, Kernel, ScaledClip, kernels, places
+from sim.chain.rounds import BlockKernel, Kernel, ScaledClip, kernels, of_rounds, places
 from sim.chain.texts import TextDivergence, text_divergence
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "long_run",
     "main",
     "ngram_pair",
+    "of_rounds",
     "places",
     "random_pair",
     "speed_up",

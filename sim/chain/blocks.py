@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.chain.markov import MarkovPair
-from sim.chain.rounds import Place, places
+from sim.chain.rounds import of_rounds, places
 from sim.checks import require_count
 
 __all__ = ["BestBlock", "best_block"]
@@ -77,17 +77,8 @@ def best_block(pair: MarkovPair, price: float, drafts: int, *, points: int = POI
         factors.insert(0, found.reshape(pair.states, points))
     none = np.zeros(pair.states)
     best = BestBlock(pair, price, np.stack(factors), none, none)
-    accepted, spent = _of_rounds(places(pair, best, drafts, "block"))
+    accepted, spent = of_rounds(places(pair, best, drafts, "block"))
     return replace(best, accepted=accepted, spent=spent)
-
-
-def _of_rounds(found: list[Place]) -> tuple[np.ndarray, np.ndarray]:
-    """Accepted length and divergence of a round by its first state, from the last place back."""
-    accepted = spent = np.zeros(len(found[-1].state))
-    for place in reversed(found[:-1]):
-        accepted = place.go @ (1.0 + accepted)
-        spent = place.spent + place.go @ spent
-    return accepted, spent
 
 
 def _solved(

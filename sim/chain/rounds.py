@@ -19,7 +19,16 @@ from sim.chain.markov import MarkovPair
 from theory import Pair, Rule, divergence, one_steps
 from theory.blocks import VERIFICATIONS, scaled_clip
 
-__all__ = ["MOST_BRANCHES", "BlockKernel", "Kernel", "Place", "ScaledClip", "kernels", "places"]
+__all__ = [
+    "MOST_BRANCHES",
+    "BlockKernel",
+    "Kernel",
+    "Place",
+    "ScaledClip",
+    "kernels",
+    "of_rounds",
+    "places",
+]
 
 MOST_BRANCHES = 4_000_000
 _DIGITS = 12  # scales that agree to so many digits of their logarithm are one
@@ -123,6 +132,15 @@ def places(
     bonus = pair.verifier[state]
     last, nothing = _flow(bonus, pair.follow[state], pair.states), np.zeros(len(state))
     return [*found, Place(state, bonus, nothing, sparse.csr_array((len(state), 0)), last)]
+
+
+def of_rounds(found: list[Place]) -> tuple[np.ndarray, np.ndarray]:
+    """Accepted length and divergence of a round by its first state, from the last place back."""
+    accepted = spent = np.zeros(len(found[-1].state))
+    for place in reversed(found[:-1]):
+        accepted = place.go @ (1.0 + accepted)
+        spent = place.spent + place.go @ spent
+    return accepted, spent
 
 
 def _scaled(p: np.ndarray, h: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,13 @@ what is drawn. Functions raise ValueError for arguments that cannot be drawn.
 """
 
 from sim.drawing.style import Drawing
-from sim.figures.budget import amplification, candidate_and_emitted, two_couplings
+from sim.figures.budget import (
+    amplification,
+    candidate_and_emitted,
+    spent_by_place,
+    text_spending,
+    two_couplings,
+)
 from sim.figures.closed_form import (
     closed_form,
     overspending_envelope,
@@ -72,6 +78,8 @@ __all__ = [
     "round_gains",
     "round_lengths",
     "simplex_ball",
+    "spent_by_place",
+    "text_spending",
     "tradeoff",
     "true_cost",
     "two_couplings",

@@ -1,6 +1,6 @@
-"""Figures of what a budget bounds: each candidate's target, and not the emitted law."""
+"""Figures of what a budget bounds: a candidate's target, not the emitted law, and a text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,10 +29,13 @@ from theory import (
     one_steps,
     optimal_gamma,
 )
+from theory.frontier import RoundMeans
 
 __all__ = [
     "amplification",
     "candidate_and_emitted",
+    "spent_by_place",
+    "text_spending",
     "two_couplings",
 ]
 
@@ -181,3 +184,64 @@ def _widest_gap(
     lead = ours - theirs
     at = int(lead.argmax() if lead.max() > 0.01 else lead.argmin())
     return float(levels[at]), float(ours[at]), float(theirs[at])
+
+
+def spent_by_place(ways: Mapping[str, RoundMeans]) -> Drawing:
+    """What each place of a round spends, and how often it is reached, by way of spending.
+
+    Raises ValueError for no way, and for ways whose rounds differ in length.
+    """
+    lengths = {name: len(means.spent) for name, means in ways.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"ways must have rounds of one length, got {lengths}")
+    best = max(ways, key=lambda name: ways[name].tokens)
+    told = ", ".join(f"{means.tokens:.3f} by {name}" for name, means in ways.items())
+    costs = sorted(means.cost_per_token for means in ways.values())
+    spends = ", ".join(f"{nats:.3g}" for nats in ways[best].spent)
+    figure, (spent, reached) = drawing(
+        f"At {costs[0]:.3g} to {costs[-1]:.3g} nats a token a round has {told};\n"
+        f"most by {best}, whose places spend {spends}",
+        10.5,
+        4.6,
+        panels=2,
+    )
+    places = np.arange(1, len(ways[best].spent) + 1)
+    for colour, mark, (name, means) in zip(PALETTE, "osD^vPX", ways.items()):
+        style = {"color": colour, "marker": mark, "label": name}
+        spent.plot(places, means.spent, **style)
+        reached.plot(places, means.reached[:-1], **style)
+    for ax, label in ((spent, "KL(h‖q) there, nats"), (reached, "probability that it is reached")):
+        ax.set_xlabel("place in the round")
+        ax.set_xticks(places)
+        ax.set_ylabel(label)
+        ax.set_ylim(bottom=0)
+    spent.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def text_spending(own: Sequence[float], spent: Sequence[float]) -> Drawing:
+    """The divergence of texts of 1, 2, 3 … tokens from the verifier's, and what their places spend.
+
+    Raises ValueError for sequences of different length, of fewer than two texts, or with a text
+    that diverges by more than is spent.
+    """
+    own, spent = np.asarray(own, dtype=float), np.asarray(spent, dtype=float)
+    if own.shape != spent.shape or own.size < 2:
+        raise ValueError(f"own and spent must be two or more each, got {own.size} and {spent.size}")
+    if np.any(own > spent + 1e-12):
+        raise ValueError(f"own exceeds spent at length {int(np.argmax(own - spent)) + 1}")
+    lengths = np.arange(1, own.size + 1)
+    figure, (ax,) = drawing(
+        f"A text of {own.size} tokens is {own[-1]:.3g} nats from the verifier's, "
+        f"{100 * own[-1] / spent[-1]:.0f} % of what its places spend",
+        8.2,
+        4.6,
+    )
+    ax.fill_between(lengths, own, spent, color=SHADE, label="hidden: where rounds begin")
+    ax.plot(lengths, spent, color=RED, marker="s", label="spent by its places (a bound)")
+    ax.plot(lengths, own, color=BLUE, marker="o", label="of the text itself")
+    ax.set_xlabel("tokens of the text")
+    ax.set_ylabel("KL from the verifier's texts, nats")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize=9)
+    return figure

@@ -12,6 +12,7 @@ from sim.chain import (
     best_block,
     kernels,
     long_run,
+    of_rounds,
     places,
     random_pair,
     text_divergence,
@@ -65,9 +66,10 @@ def test_nothing_in_blocks_is_worth_more_than_the_best():
 
 def worth(pair, kernel, price, drafts):
     """Accepted drafts less the price of what they spend, by the state in which a round starts."""
-    accepted = long_run(pair, kernel, drafts, "block").by_state[:, 1:].sum(axis=1)
-    spent = [round_cost(pair, kernel, drafts, start) for start in range(pair.states)]
-    return accepted - price * np.array(spent)
+    accepted, spent = of_rounds(places(pair, kernel, drafts, "block"))
+    each = [round_cost(pair, kernel, drafts, start) for start in range(pair.states)]
+    np.testing.assert_allclose(spent, each, atol=1e-12)
+    return accepted - price * spent
 
 
 def round_cost(pair, kernel, drafts, start):

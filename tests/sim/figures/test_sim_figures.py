@@ -14,6 +14,7 @@ from sim.pairs.families import Gaussian
 from sim.tables.grid import settings
 from sim.tables.tradeoff import Tradeoff
 from theory import Pair, divergence, make_rule, one_step
+from theory.frontier import RoundMeans
 
 P, Q = [0.05, 0.80, 0.15], [0.30, 0.35, 0.35]
 RULES = ["sps", "typical", "cactus", "lenience", "frontier", "top_k"]
@@ -71,6 +72,14 @@ def round_rows():
     )  # fmt: skip
 
 
+def round_means():
+    """Two ways to spend on a round of three drafts."""
+    return {
+        "one level": RoundMeans((0.7, 0.7, 0.7), (0.05, 0.05, 0.05)),
+        "a schedule": RoundMeans((0.8, 0.7, 0.6), (0.09, 0.05, 0.01)),
+    }
+
+
 def bounds_by_length():
     """Bounds of a strict and of a lossy rule at two lengths, one of them infinite."""
     columns = ["rule", "measure", "listed", "lower", "upper", "exact"]
@@ -117,6 +126,8 @@ def drawn(results):
         "reads": lambda: figures.reads([1, 5], 1000),
         "round_gains": lambda: figures.round_gains(round_rows()),
         "round_lengths": lambda: figures.round_lengths(P, Q, 3),
+        "spent_by_place": lambda: figures.spent_by_place(round_means()),
+        "text_spending": lambda: figures.text_spending([0.1, 0.15, 0.2], [0.1, 0.16, 0.22]),
         "simplex_ball": lambda: figures.simplex_ball(Q, 1, 0.1),
         "tradeoff": lambda: figures.tradeoff(table, frontier),
         "two_couplings": lambda: figures.two_couplings(P, Q),
@@ -177,6 +188,13 @@ def test_titles_tell_what_is_drawn():
     assert "JS of 0.02 nats, mentored take 95 to 95 %" in finding(shares)
     assert "target_only can accept less than sps" in finding(shares)
 
+    assert (
+        "2.696 by a schedule; most by a schedule, whose places spend 0.09, 0.05, 0.01"
+        in finding(figures.spent_by_place(round_means()))
+    )
+    assert "0.2 nats from the verifier's, 91 %" in finding(
+        figures.text_spending([0.1, 0.15, 0.2], [0.1, 0.16, 0.22])
+    )
     lengths = figures.equal_lengths(decoding_runs())
     assert "1.7 times with 5, 1.5 times with 10 drafts a round" in finding(lengths)
 

@@ -196,10 +196,10 @@ def spent_by_place(ways: Mapping[str, RoundMeans]) -> Drawing:
         raise ValueError(f"ways must have rounds of one length, got {lengths}")
     best = max(ways, key=lambda name: ways[name].tokens)
     told = ", ".join(f"{means.tokens:.3f} by {name}" for name, means in ways.items())
-    costs = sorted(means.cost_per_token for means in ways.values())
+    costs = sorted({f"{means.cost_per_token:.3g}" for means in ways.values()}, key=float)
     spends = ", ".join(f"{nats:.3g}" for nats in ways[best].spent)
     figure, (spent, reached) = drawing(
-        f"At {costs[0]:.3g} to {costs[-1]:.3g} nats a token a round has {told};\n"
+        f"At {' to '.join(costs[:: max(1, len(costs) - 1)])} nats a token a round has {told};\n"
         f"most by {best}, whose places spend {spends}",
         10.5,
         4.6,

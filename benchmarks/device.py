@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.rule_step import middle_setting
-from real_models.decoding import verification
-from real_models.decoding.verification import Candidates
+from real_models.decoding.verifying.by_token import verify
+from real_models.decoding.verifying.candidates import Candidates
 from real_models.laws.distributions import SamplingSettings
 from sim.checks import require_count
 from sim.commandline import Parser, execute
@@ -152,11 +152,12 @@ def calls(vocabulary: int = VOCABULARY, seed: int = 0) -> Iterator[Call]:
     behind = 3.0 * torch.randn(TEXTS, 1, vocabulary, generator=generator)
     verified = torch.cat([wanted.reshape(TEXTS, DRAFTS, -1), behind], dim=1).flatten(0, 1)
     tokens = p.multinomial(1, generator=generator).reshape(TEXTS, DRAFTS).tolist()
-    p_raw, q_raw = p, verified.softmax(-1)
-    candidates = Candidates(tokens, p, q_raw, p_raw, q_raw)
+    plain = Candidates(tokens, p, verified.softmax(-1))
+    raw = replace(plain, p_raw=plain.p, q_raw=plain.q)
     uniforms = np.random.default_rng(seed).random((TEXTS, DRAFTS + 1, 2))
     for name, rule in _rules():
-        yield Call("decoder's step", name, partial(_step, rule, candidates, uniforms))
+        candidates = raw if rule.reads_raw else plain
+        yield Call("decoder's step", name, partial(verify, rule, candidates, uniforms))
 
 
 def _rules() -> Iterator[tuple[str, Rule]]:
@@ -165,16 +166,6 @@ def _rules() -> Iterator[tuple[str, Rule]]:
 
 def _lenience() -> Rule:
     return middle_setting("lenience").build()
-
-
-def _step(rule: Rule, candidates: Candidates, uniforms: np.ndarray) -> None:
-    """The step as a device takes it: all drafts at once and in torch.
-
-    A CPU goes place by place, and in numpy.
-    """
-    in_torch = mock.patch.object(verification, "native", lambda rows: rows)
-    with mock.patch.dict(verification._PLACES_AT_ONCE, clear=True), in_torch:
-        verification.verify(rule, candidates, uniforms)
 
 
 def count_all(vocabulary: int) -> list[dict[str, Any]]:

@@ -13,11 +13,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from real_models.decoding.blocks import VERIFICATIONS
 from real_models.decoding.drafters import parse_lookup
 from real_models.decoding.loop import DrafterMaker, decode, prompt_lookup
 from real_models.decoding.metrics import summary
 from real_models.decoding.output import document, told, write_lines
+from real_models.decoding.verifying.by_block import VERIFICATIONS
 from real_models.derived.layer_skip import skip_name
 from real_models.errors import UserError
 from real_models.models.bundled import BUNDLED

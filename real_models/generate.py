@@ -38,8 +38,8 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 from real_models.decoding.drafters import Drafter, ModelDrafter, PromptLookup
 from real_models.decoding.loop import Request, check_verification, run_batch, whole_number
-from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.speculation import Speculation
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.errors import UserError
 from real_models.laws.processor_laws import ProcessorLaws, processor_laws
 from real_models.laws.settings_laws import Laws

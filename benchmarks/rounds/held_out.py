@@ -23,7 +23,7 @@ from benchmarks.equal import SETTINGS
 from benchmarks.recorded import read_rows, write_rows
 from real_models.decoding.loop import decode
 from real_models.decoding.metrics import summary
-from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.laws.distributions import SamplingSettings
 from real_models.measuring.corpus import trace_corpus
 from real_models.measuring.parts import Resources, trace_digest

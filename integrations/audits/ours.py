@@ -12,7 +12,8 @@ import torch
 
 import theory
 from integrations.audits.records import Case, parser, run
-from real_models.decoding.verification import Candidates, verify
+from real_models.decoding.verifying.by_token import verify
+from real_models.decoding.verifying.candidates import Candidates
 from theory import Rule, make_rule
 
 __all__ = ["decoder_sampler", "main"]
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def decoder_sampler(rule: Rule) -> Callable[..., Any]:
-    """`real_models.decoding.verification.verify` as a sampler, for torch rows in float64."""
+    """`real_models.decoding.verifying.by_token.verify` as a sampler, for torch rows in float64."""
 
     def sampler(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, generator: Any) -> Any:
         batch, drafts, vocabulary = p.shape

@@ -16,12 +16,12 @@ from numbers import Integral
 
 import numpy as np
 
-from real_models.decoding.blocks import VERIFICATIONS
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter, PromptLookup
 from real_models.decoding.numbers import Numbers
 from real_models.decoding.observation import Observation
-from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.speculation import Round, Speculation
+from real_models.decoding.verifying.by_block import VERIFICATIONS
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from real_models.laws.settings_laws import Laws, SettingsLaws
@@ -157,7 +157,7 @@ def decode(
     compare      : let the verifier decode the same prompts alone, for the speed-up.
     verification : "token" tests the drafts one after another, "block" a whole draft at once; the
         law of each visited place is the same, and more drafts are accepted. "scaled" is a block
-        of `frontier_corpus` for KL that clips at what was over-supplied before (`decoding.blocks`).
+        of `frontier_corpus` for KL that clips at what was over-supplied before (`by_block`).
     candidates   : K tokens are drawn for each place and one is chosen to be tested (see `trees`);
         a round drafts K + K² + … Kᵐ tokens, at most 1,024.
 

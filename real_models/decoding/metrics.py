@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from real_models.decoding.loop import DecodedText, Decoding
-from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from sim.rounds.metrics import acceptance_metrics, clustered_mean
 from theory import Rule
 

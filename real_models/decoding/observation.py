@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from real_models.decoding.blocks import block_acceptance, block_kernel
-from real_models.decoding.placed_rules import PlacedRules
-from real_models.decoding.verification import Candidates, Place, Verdict
+from real_models.decoding.verifying.by_block import block_acceptance, block_kernel
+from real_models.decoding.verifying.candidates import Candidates, Place, Verdict
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from theory import Rule, divergence
 from theory.arrays import to_numpy
 

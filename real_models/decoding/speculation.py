@@ -13,13 +13,14 @@ from time import perf_counter
 
 import torch
 
-from real_models.decoding.blocks import check_scaled, verify_blocks
 from real_models.decoding.drafters import Drafter, ModelDrafter, NoDrafter
 from real_models.decoding.numbers import Numbers
 from real_models.decoding.observation import Observation, observe
-from real_models.decoding.placed_rules import PlacedRules
 from real_models.decoding.trees import check_candidates, chosen_path, grow_tree
-from real_models.decoding.verification import Candidates, Verdict, verify
+from real_models.decoding.verifying.by_block import check_scaled, verify_blocks
+from real_models.decoding.verifying.by_token import verify
+from real_models.decoding.verifying.candidates import Candidates, Verdict
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.laws.settings_laws import Laws
 from real_models.models.cached_model import CachedModel
 from real_models.models.logits import CutMass

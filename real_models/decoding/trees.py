@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from real_models.decoding.drafters import ModelDrafter, Proposal, by_text, until_end
-from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.errors import UserError
 from real_models.laws.distributions import sample_tokens
 from real_models.laws.settings_laws import Laws

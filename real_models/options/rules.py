@@ -7,7 +7,7 @@ value with commas is a schedule: `--delta 0.8,0.5` for the first place of a draf
 import argparse
 import inspect
 
-from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.errors import UserError
 from sim.extensions import check_rule
 from theory import RULES

@@ -12,7 +12,7 @@ import torch
 from scipy import optimize, stats
 
 from real_models.decoding.loop import decode
-from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.laws.distributions import SamplingSettings
 from real_models.prompts import Prompt
 from theory import one_step

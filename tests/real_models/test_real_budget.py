@@ -5,7 +5,7 @@ import json
 import pytest
 
 from real_models import budget
-from real_models.decoding.placed_rules import PlacedRules
+from real_models.decoding.verifying.placed_rules import PlacedRules
 
 
 def told(trace, capsys, *more):

@@ -8,7 +8,7 @@ import array_api_compat
 import array_api_extra as xpx
 import numpy as np
 
-from theory.arrays.basis import Array, device_of, is_lazy
+from theory.arrays.basis import Array, device_of, free_to_ask, is_lazy
 
 
 def quotient(xp: Any, numerator: Array, denominator: Array, empty: float) -> Array:
@@ -32,7 +32,7 @@ def ratio_of(xp: Any, p: Array, q: Array) -> Array:
     with np.errstate(all="ignore"):
         ratio = p / (q / UNIT)
     empty = xp.isnan(ratio)
-    if not is_lazy(ratio) and not bool(xp.any(empty)):
+    if free_to_ask(ratio) and not bool(xp.any(empty)):
         return ratio
     return xp.where(empty, UNIT, ratio)
 
@@ -46,7 +46,7 @@ def normalised_or(xp: Any, residual: Array, fallback: Array) -> Array:
     peak = xp.max(residual, axis=-1, keepdims=True)
     scaled = residual / xp.where(peak > 0, peak, 1.0)
     total = xp.sum(scaled, axis=-1, keepdims=True)
-    if not is_lazy(peak) and bool(xp.all(peak > 0)):
+    if free_to_ask(peak) and bool(xp.all(peak > 0)):
         return scaled / total
     return xp.where(peak > 0, scaled / xp.where(peak > 0, total, 1.0), fallback)
 

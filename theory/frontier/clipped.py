@@ -17,7 +17,16 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from theory.arrays import UNIT, Array, device_of, is_lazy, namespace, quiet, search_rows, take_rows
+from theory.arrays import (
+    UNIT,
+    Array,
+    device_of,
+    free_to_ask,
+    namespace,
+    quiet,
+    search_rows,
+    take_rows,
+)
 from theory.divergences.summand import Divergence, price_of
 from theory.frontier.bracket import Bracket, descend
 from theory.law import OneStep, as_probability
@@ -217,7 +226,7 @@ def clipped(p: Array, lifted: Array, above: Array, below: Array, share: Array) -
     xp = namespace(p)
     inside = xp.minimum(xp.maximum(p, below * lifted), above * lifted)
     outside = (lifted == 0) & (p > 0)
-    if not is_lazy(p) and not bool(xp.any(outside)):
+    if free_to_ask(p) and not bool(xp.any(outside)):
         return inside
     return xp.where(outside, p * xp.clip(share, 0.0, 1.0), inside)
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from theory.arrays import Array, device_of, is_lazy, put
+from theory.arrays import Array, device_of, free_to_ask, is_lazy, put
 from theory.divergences.summand import Divergence
 
 KL_STEPS = 2
@@ -104,13 +104,13 @@ def _start_below_half(xp: Any, q: Array, rest: Array, surprise: Array, budget: A
     With ρ² = 2δ/(q(1−q)) and s = 1 − 2q the series is τ = ρ − sρ²/3 + …; for q → 0 and large
     κ = ρ²/2 the Poisson limit e^τ(τ−1) = κ − 1 gives e^τ ≈ κ/log κ. One logarithm joins both.
     """
-    tiny = not is_lazy(q) and bool(xp.any(q < 1e-300))
-    floor = xp.maximum(q, 1e-300) if tiny else q  # the quotient below stays finite
+    regular = is_lazy(q) or (free_to_ask(q) and not bool(xp.any(q < 1e-300)))
+    floor = q if regular else xp.maximum(q, 1e-300)  # the quotient below stays finite
     kappa = budget / (floor * rest)
     s = 1.0 - 2.0 * q
     step = xp.sqrt(2.0 * kappa) + s * (kappa / (3.0 + xp.log1p(kappa)))
     tilt = xp.log1p(s * step) / s
-    return tilt + (surprise + xp.log(floor)) if tiny else tilt
+    return tilt if regular else tilt + (surprise + xp.log(floor))
 
 
 def _start_rare(xp: Any, rest: Array, surprise: Array, budget: Array) -> Array:

@@ -11,11 +11,11 @@ import pytest
 import torch
 from round_laws import count_texts, exact_law, p_value, run_tiny
 
-from real_models.decoding import blocks
-from real_models.decoding.blocks import block_acceptance, block_kernel, verify_blocks
 from real_models.decoding.loop import prompt_lookup
 from real_models.decoding.metrics import summary
-from real_models.decoding.verification import Candidates
+from real_models.decoding.verifying import by_block as blocks
+from real_models.decoding.verifying.by_block import block_acceptance, block_kernel, verify_blocks
+from real_models.decoding.verifying.candidates import Candidates
 from real_models.errors import UserError
 from real_models.laws.distributions import SamplingSettings
 from theory import RULES, make_rule

@@ -60,12 +60,12 @@ def test_neither_batch_nor_order_changes_a_text(tiny_pair, rule):
 
 @pytest.mark.parametrize("rule", list(every_rule()), ids=lambda rule: rule.name)
 def test_the_way_of_other_devices_gives_the_same_text(tiny_pair, rule, monkeypatch):
-    """Torch rows, and all places of a draft tested at once."""
+    """Torch rows, all places of a draft tested at once, and nothing asked on the way."""
     options = {"draft_tokens": 4, "new_tokens": 10, "compare": False, "batch_size": 3}
     options["settings"] = SamplingSettings(0.7, top_k=8)
     here = decode(tiny_pair, PROMPTS, rule, **options)
-    monkeypatch.setattr("real_models.decoding.verification.native", lambda rows: rows)
-    monkeypatch.setattr("real_models.decoding.verification._PLACES_AT_ONCE", {})
+    monkeypatch.setattr("real_models.decoding.verifying.candidates.native", lambda rows: rows)
+    monkeypatch.setattr("theory.arrays.basis.HOST", ())
     there = decode(tiny_pair, PROMPTS, rule, **options)
     assert texts(here) == texts(there)
     for one, other in zip(here.texts, there.texts):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from round_laws import clip, count_texts, exact_law, p_value, rows, run_tiny
 
-from real_models.decoding import blocks
-from real_models.decoding.blocks import block_kernel, verify_blocks
 from real_models.decoding.metrics import rule_label, summary
-from real_models.decoding.placed_rules import PlacedRules
-from real_models.decoding.verification import Candidates
+from real_models.decoding.verifying import by_block as blocks
+from real_models.decoding.verifying.by_block import block_kernel, verify_blocks
+from real_models.decoding.verifying.candidates import Candidates
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.errors import UserError
 from real_models.generate import CUSTOM_GENERATE
 from theory import divergence, make_rule, one_step

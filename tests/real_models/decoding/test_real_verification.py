@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import real_models.decoding.verification as module
-from real_models.decoding.verification import Candidates, Verdict, verify
+import real_models.decoding.verifying.by_token as module
+from real_models.decoding.verifying.by_token import verify
+from real_models.decoding.verifying.candidates import Candidates, Verdict
 from theory import RULES, make_rule
 
 P = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]], dtype=torch.float64)
@@ -65,9 +66,11 @@ def test_drafts_that_were_drawn_are_verified(rule):
 
 @pytest.mark.parametrize("uniform", [1 - 2**-26, 1 - 2**-53])
 @pytest.mark.parametrize("rule", ALL.values(), ids=ALL)
-def test_a_sure_token_is_accepted_by_every_uniform(rule, uniform, monkeypatch):
-    """As on another device, where the rows stay tensors."""
-    monkeypatch.setattr(module, "native", lambda rows: rows)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_sure_token_is_accepted_by_every_uniform(rule, uniform, at_once, monkeypatch):
+    """As on another device, where the rows stay tensors, and place by place there."""
+    monkeypatch.setattr("real_models.decoding.verifying.candidates.native", lambda rows: rows)
+    monkeypatch.setattr("theory.arrays.basis.HOST", () if at_once else ("cpu",))
     sure = torch.tensor([[0.0, 1.0, 0.0]] * 2, dtype=torch.float64)
     candidates = Candidates([[1]], sure[:1], sure)
     uniforms = np.full((1, 2, 2), uniform)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from real_models.decoding.placed_rules import PlacedRules
-from real_models.decoding.verification import Candidates, Place, Verdict, check_drafts
+from real_models.decoding.verifying.candidates import Candidates, Place, Verdict, check_drafts
+from real_models.decoding.verifying.placed_rules import PlacedRules
 from real_models.errors import UserError
 from real_models.laws.distributions import native, sample_tokens
 from theory import Rule
@@ -59,7 +59,7 @@ def verify_blocks(
 ) -> list[Verdict]:
     """Test the drafts of every text as one block, and draw the token that follows.
 
-    uniforms : [texts, m + 1, 2] in [0, 1), as those of `verification.verify`: for the test behind
+    uniforms : [texts, m + 1, 2] in [0, 1), as those of `by_token.verify`: for the test behind
     the draft of each place, and for the token drawn at it.
 
     Raises ValueError for drafts that are not of their rows, and UserError for a rule whose law is

@@ -34,7 +34,7 @@ from sim.commandline import Parser, parse_rules, run_command
 from sim.jobs.files import json_text
 from sim.report.calibrated import aligned
 from sim.tables.budget import Spending, spend
-from sim.tables.calibration import MISSED, SLACK
+from sim.tables.calibration import MET, MISSED, SLACK
 from sim.tables.corpus import Corpus
 from theory import RULES
 
@@ -47,6 +47,8 @@ _EXAMPLE = """examples:
 rules: {rules}
 """
 _RULES = ("sps", "frontier", "frontier_corpus")
+_SHOWN = 8  # values of a schedule in the table; the last line has all
+_NEAR = 0.98  # of the budget: a value that spends less is said to
 _HEAD = ("rule", "value", "acceptance", "nats a place", "nats a token", "tokens a round", "")
 
 
@@ -121,7 +123,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _told(corpus: Corpus, ways: Sequence[Spending], options: argparse.Namespace) -> list[str]:
     """One corpus as a person reads it."""
     count, drafts = corpus.frontier("kl").positions, options.draft_tokens
-    lines = [_HEAD, *(_line(way) for way in ways)]
+    lines = [_HEAD, *(_line(way, options.kl_per_token) for way in ways)]
     return [
         f"{corpus.source} ({corpus.pair}), {corpus.vocab:,} tokens, {count:,} positions: "
         f"{options.kl_per_token:g} nats per emitted token, {drafts} drafts a round",
@@ -130,12 +132,14 @@ def _told(corpus: Corpus, ways: Sequence[Spending], options: argparse.Namespace)
     ]
 
 
-def _line(way: Spending) -> tuple[str, ...]:
+def _line(way: Spending, level: float) -> tuple[str, ...]:
     """One way; acceptance and nats of the first and the last place where they differ."""
     means, said = way.means, {SLACK: "cannot spend more", MISSED: "spends more at any value"}
+    if means.cost_per_token < _NEAR * level:  # a step of the rule's, or a budget beyond all
+        said[MET] = "no value comes nearer"
     return (
         way.rule,
-        f"{way.parameter}={_values(way)}" if way.parameter else "–",
+        f"{way.parameter}={_values(way, _SHOWN)}" if way.parameter else "–",
         _ends(means.accepted, 4),
         _ends(means.spent, 4),
         f"{means.cost_per_token:.5f}",
@@ -149,8 +153,9 @@ def _ends(values: Sequence[float], digits: int) -> str:
     return " … ".join(f"{value:.{digits}f}" for value in ends)
 
 
-def _values(way: Spending) -> str:
-    return ",".join(f"{value:.5g}" for value in way.values)
+def _values(way: Spending, most: int | None = None) -> str:
+    shown = ",".join(f"{value:.5g}" for value in way.values[:most])
+    return shown + (",…" if len(way.values) > len(way.values[:most]) else "")
 
 
 def _options(way: Spending) -> str:

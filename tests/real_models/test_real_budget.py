@@ -34,6 +34,14 @@ def test_what_decode_is_handed_is_the_schedule(trace, capsys):
     assert lines[-2].split()[1] == f"multiplier={options[3]}"
 
 
+def test_what_is_far_from_the_budget_is_said(trace, capsys):
+    lines = told(trace, capsys, "--kl-per-token", "500", "--draft-tokens", "9").splitlines()
+    assert lines[3].split()[0] == "frontier"
+    assert lines[3].endswith(("no value comes nearer", "cannot spend more"))
+    assert lines[5].split()[1].count(",") == 8  # eight values and a sign that there are more
+    assert lines[-1].split()[-3].count(",") == 8
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

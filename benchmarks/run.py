@@ -205,7 +205,7 @@ def law_ratios() -> Iterator[Ratio]:
             1,
         ),
         sort,
-        at_most=1,
+        at_most=1.5,
     )
 
 

@@ -90,13 +90,13 @@ def _received(pair: Pair, rejected: Array, scale: Array) -> Array:
 
     ``rejected [R, D]`` and ``scale [R, D]`` hold (p_n − γ_n)₊ and c_n of the donors.
     """
-    xp, order, span = pair.xp, pair.order, pair.receiver_span
+    xp, span, receivers = pair.xp, pair.receiver_span, pair.receivers
     by_scale = xp.argsort(scale, axis=-1, stable=False)
     scale, rejected = take_rows(xp, scale, by_scale), take_rows(xp, rejected, by_scale)
     # F(c_n) ≥ (p_n − γ_n)₊ because h⁽ⁿ⁾ and p have equal mass; the bound holds it off zero.
-    residual = xp.maximum(order.recovered(scale * UNIT), rejected)
+    residual = xp.maximum(receivers.recovered(scale * UNIT), rejected)
     weight = rejected / xp.where(residual > 0, residual, 1.0)
-    donors_above = search_rows(xp, scale * UNIT, order.ratio[:, :span], side="right")
+    donors_above = search_rows(xp, scale * UNIT, receivers.ratio, side="right")
     raised = take_rows(xp, suffix_sums(xp, weight * scale), donors_above)
     spent = take_rows(xp, suffix_sums(xp, weight), donors_above)
     return xp.maximum(pair.q[:, :span] * raised - pair.p[:, :span] * spent, 0.0)

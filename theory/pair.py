@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from theory.arrays import (
     UNIT,
     Array,
@@ -53,6 +55,7 @@ class Pair:
     p_raw: Array = field(repr=False)
     q_raw: Array = field(repr=False)
     raw_max: dict[str, Array] = field(repr=False)
+    ratio: Array | None = field(default=None, repr=False)  # p/q in order, in units of UNIT
     _cache: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -98,7 +101,8 @@ class Pair:
         if validate:
             check_same_place(names, arrays)
             check_distributions(names, arrays)
-        own = validate or any(has_negative_zero(a) for a in arrays)
+        # Rows that are sorted are copied by that, and the caller's stay as they are.
+        own = (validate and not sort) or any(has_negative_zero(a) for a in arrays)
         return cls._arrange(dict(zip(names, arrays)), sort, compress, own)
 
     @classmethod
@@ -116,7 +120,9 @@ class Pair:
         raw_max = {n: xp.max(a, axis=-1) for n, a in flat.items() if n in ("p_raw", "q_raw")}
         flat, token = _compress(xp, flat, vocabulary) if compress else (flat, None)
         if sort:
-            order = xp.argsort(ratio_of(xp, flat["p"], flat["q"]), axis=-1, stable=False)
+            ratio = ratio_of(xp, flat["p"], flat["q"])
+            order = xp.argsort(ratio, axis=-1, stable=False)
+            ratio = take_rows(xp, ratio, order)
             token = order if token is None else take_rows(xp, token, order)
             flat = {name: take_rows(xp, a, order) for name, a in flat.items()}
         if token is None:
@@ -134,6 +140,7 @@ class Pair:
             flat[raw_p],
             flat[raw_q],
             raw_max,
+            ratio if sort else None,
         )
 
     def cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
@@ -247,11 +254,19 @@ class Pair:
         return _widest(self.xp, self.order.ratio > UNIT)
 
     @cached_property
+    def receivers(self) -> RatioOrder:
+        """The order of the receiver side alone: enough for scales up to 1 (sorted rows)."""
+        order, span = self.order, self.receiver_span
+        return RatioOrder(*(rows[:, :span] for rows in (order.p, order.lifted, order.ratio)))
+
+    @cached_property
     def order(self) -> RatioOrder:
         """The prefix sums along the sorted ratio; only for rows prepared with ``sort=True``."""
         if not self.is_sorted:
             raise ValueError("this pair was prepared with sort=False; its ratio order is unknown")
-        return RatioOrder.of(self.p, self.q)
+        if self.ratio is None:
+            return RatioOrder.of(self.p, self.q)
+        return RatioOrder(self.p, self.q / UNIT, self.ratio)
 
 
 def _doubles(xp: Any, rows: Array, own: bool) -> Array:
@@ -330,6 +345,10 @@ class RatioOrder:
 
 def running_sums(xp: Any, values: Array) -> Array:
     """Return Σ_{i<k} values_i for k = 0 … K."""
+    if isinstance(values, np.ndarray):  # summed where it is kept, without a copy
+        sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+        np.cumsum(values, axis=-1, out=sums[..., 1:])
+        return sums
     return xp.cumulative_sum(values, axis=-1, include_initial=True)
 
 

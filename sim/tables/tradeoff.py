@@ -123,7 +123,6 @@ class Tradeoff:
     """
 
     def __init__(self, settings: Sequence[Setting], source: str, pair: str, vocab: int) -> None:
-        _settle_allocator()
         self.settings = tuple(settings)
         self._rules = [setting.build() for setting in self.settings]
         self._keys = {"source": source, "pair": pair, "vocab": vocab}
@@ -229,15 +228,6 @@ class Tradeoff:
         realised = np.concatenate(self._realised, axis=-1)
         bounds = (to_numpy(self._corpus.bound(row)) for row in realised)
         return np.stack([np.bincount(where, bound, clusters) for bound in bounds])
-
-
-def _settle_allocator() -> None:
-    """Free one large block, after which glibc keeps freed memory instead of returning it.
-
-    Its thresholds follow the largest block freed so far (up to 32 MiB). Without this every
-    temporary of a megabyte is mapped and faulted in anew, which doubles the time of a sweep.
-    """
-    np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
 def _max_ratio(xp: Any, output: Any, verifier: Any) -> Any:

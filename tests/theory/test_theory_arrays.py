@@ -7,6 +7,9 @@ into an input.
 
 import copy
 import math
+import platform
+import subprocess
+import sys
 
 import array_api_compat
 import array_api_strict
@@ -415,3 +418,26 @@ def test_a_candidate_outside_the_vocabulary_is_refused(n):
 def test_a_candidate_must_be_whole(n):
     with pytest.raises(ValueError, match="n must hold integer token indices"):
         make_rule("cactus", delta=0.1).recovery(P, Q, n)
+
+
+FAULTS = """
+import importlib, resource, sys
+import numpy as np
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    [np.ones(2**17) for _ in range(8)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_freed_memory_is_kept():
+    """Arrays of a megabyte are faulted in once, not each time they are made."""
+
+    def faults(*imported):
+        command = [sys.executable, "-c", FAULTS, *imported]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert faults("theory") < 4000 < 40_000 < faults()

@@ -1,9 +1,5 @@
 """The table: its schema, its means and standard errors, and what streaming must not change."""
 
-import platform
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -262,30 +258,6 @@ def test_positions_measured_before_are_taken_as_if_they_were_added():
         tradeoff.take(measured, corpus, labels[:5])
     with pytest.raises(ValueError, match="not those of 42 settings at 6 rows"):
         tradeoff.take(measured, CorpusFrontier("kl"), labels)
-
-
-FAULTS = """
-import resource, sys
-import numpy as np
-from sim.tables.tradeoff import Tradeoff
-if sys.argv[1:]:
-    Tradeoff([], "", "", 1)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(50):
-    [np.ones(2**17) for _ in range(8)]
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
-def test_an_accumulator_keeps_freed_memory():
-    """Arrays of a megabyte are faulted in once, not each time they are made."""
-
-    def faults(*arguments):
-        command = [sys.executable, "-c", FAULTS, *arguments]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    assert faults("settled") < 4000 < 40_000 < faults()
 
 
 def test_rows_on_another_device_give_the_same_results():

@@ -121,7 +121,7 @@ def test_the_speed_table_is_the_recorded_benchmark():
 
 # --- names and places that the documents tell ----------------------------------------------------
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
          *sorted((ROOT / "notebooks").glob("*.ipynb"))]  # fmt: skip
 SOURCES = [p for room in ("theory", "sim", "real_models", "benchmarks") for p in
            sorted((ROOT / room).rglob("*.py"))]  # fmt: skip

@@ -51,7 +51,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs/performance.md"
 
 ROWS, VOCABULARY, TEXTS, DRAFTS = 64, 151_936, 8, 8
 HELD = 512  # tokens of a row, at which tests/test_device.py holds kernels and waits
-_ASKED = {"item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__"}
+_ASKED = {"item", "tolist", "cpu", "__bool__", "__int__", "__float__", "__index__"}
 _SIZED = {"nonzero", "masked_select", "_unique2", "unique_dim", "bincount", "repeat_interleave"}
 _PICKS = {"gather", "index_select", "take_along_dim", "index", "embedding"}
 _NOTHING = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach"}

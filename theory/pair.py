@@ -100,7 +100,7 @@ class Pair:
         arrays = coerce(*(given[n] for n in names), names=names)
         if validate:
             check_same_place(names, arrays)
-            check_distributions(names, arrays)
+            compress &= not check_distributions(names, arrays)  # without zeros there is no need
         # Rows that are sorted are copied by that, and the caller's stay as they are.
         own = (validate and not sort) or any(has_negative_zero(a) for a in arrays)
         return cls._arrange(dict(zip(names, arrays)), sort, compress, own)

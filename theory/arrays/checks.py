@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from theory.arrays.basis import Array, device_of, dtype_name, is_lazy, namespace
+from theory.arrays.basis import Array, device_of, dtype_name, is_lazy, namespace, to_numpy
 
 # How far a row of each dtype may sum from 1 before it is refused.
 # A float32 softmax over 150,000 tokens is off by 2e-5.
@@ -197,14 +197,21 @@ def check_distribution(name: str, rows: Array) -> None:
     )
 
 
-def check_distributions(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
-    """Check several as `check_distribution` does, with one question to their device."""
+def check_distributions(names: tuple[str, ...], arrays: tuple[Array, ...]) -> bool | None:
+    """Check several as `check_distribution` does, with one question to their device.
+
+    Returns whether the first of them has no zero, which the same question answers; None where it
+    was not asked.
+    """
     if all(map(_can_be_summed, arrays)):
         xp = namespace(*arrays)
-        if bool(xp.all(xp.stack([_are_distributions(rows) for rows in arrays]))):
-            return
+        asked = [_are_distributions(rows) for rows in arrays]
+        *fine, positive = to_numpy(xp.stack([*asked, xp.all(arrays[0] > 0)])).tolist()
+        if all(fine):
+            return bool(positive)
     for name, rows in zip(names, arrays):
         check_distribution(name, rows)
+    return None
 
 
 def _can_be_summed(rows: Array) -> bool:

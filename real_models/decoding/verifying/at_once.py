@@ -95,5 +95,5 @@ def _drawn(law: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, tor
     # Sums in parallel round differently: without this a token without mass could gain some.
     cdf = torch.where(law > 0, cdf, 0.0).cummax(-1).values
     total = cdf[:, -1:]
-    usable = (total > 0) & total.isfinite()
+    usable = (total > 0) & (total < torch.inf)
     return torch.searchsorted(cdf, uniforms * total, right=True)[:, 0], usable

@@ -7,8 +7,8 @@ At a price λ of tokens per nat and behind a prefix of scale s the best law is
 b_y the factor of the place behind the token y, at the scale min(1, s·h_y/p_y) there, and 1 behind
 the last place. log b of each place and state is found on a grid of scales, from the last place
 back; between its points it is read off a line. The value is that of the law that is found, exact by
-the rounds themselves; it is below the best by the square of what the lines are off (10⁻⁵ on random
-pairs of three states at 641 points, 10⁻⁶ at 4,001).
+the rounds themselves; it is below the best by the square of what the lines are off (below 10⁻⁴ on
+random pairs of three states at 641 points, below 10⁻⁶ at 4,001).
 """
 
 import math

@@ -8,7 +8,15 @@ import numpy as np
 from sim.chain.markov import MarkovPair
 from sim.chain.rounds import BlockKernel, Kernel, Place, places
 
-__all__ = ["LongRun", "long_run", "priced", "speed_up", "stationary"]
+__all__ = [
+    "LongRun",
+    "long_run",
+    "next_start",
+    "priced",
+    "reached_by_state",
+    "speed_up",
+    "stationary",
+]
 
 _CLOSED = 1e-9  # how far π T may be from π
 
@@ -62,8 +70,8 @@ def long_run(
     there is no one long run.
     """
     found = places(pair, kernel, drafts, verification)
-    starts = stationary(_next_start(found))
-    alive, reached, by_state = starts, [1.0], _by_state(found)
+    starts = stationary(next_start(found))
+    alive, reached, by_state = starts, [1.0], reached_by_state(found)
     emitted, cost = np.zeros(pair.draft.shape[1]), 0.0
     for place in found[:-1]:
         emitted += alive @ place.output
@@ -101,7 +109,7 @@ def speed_up(tokens: float, drafts: int, draft_cost: float, round_cost: float = 
     return tokens / time
 
 
-def _next_start(found: Sequence[Place]) -> np.ndarray:
+def next_start(found: Sequence[Place]) -> np.ndarray:
     """The law [S, S] of the next round's start by that of this round, from the last place back."""
     behind = found[-1].leave.toarray()
     for place in reversed(found[:-1]):
@@ -109,7 +117,7 @@ def _next_start(found: Sequence[Place]) -> np.ndarray:
     return behind
 
 
-def _by_state(found: Sequence[Place]) -> np.ndarray:
+def reached_by_state(found: Sequence[Place]) -> np.ndarray:
     """P(τ ≥ i) [S, m + 1] for rounds that start in each state."""
     chances = np.ones((len(found[-1].state), 1))
     for place in reversed(found[:-1]):

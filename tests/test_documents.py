@@ -117,6 +117,9 @@ def test_every_rule_of_the_study_is_calibrated_for_every_pair_and_setting():
 def test_the_speed_table_is_the_recorded_benchmark():
     recorded = json.loads((ROOT / "benchmarks/results/cpu.json").read_text(encoding="utf-8"))
     assert _between(README, "speed") == speed_section(recorded)
+    plain = json.loads((ROOT / "benchmarks/results/cpu_plain.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert _between(page, "speed") == speed_section(plain)
 
 
 # --- names and places that the documents tell ----------------------------------------------------

@@ -66,7 +66,7 @@ def check(rng: np.random.Generator) -> Check:
     worst, where = 0.0, {}
     for tree, price in itertools.product(range(TREES), PRICES):
         rows = _tree(rng)
-        found = _value(rows, (), price)
+        found = token_value(rows, (), price)
         wanted = _programme(rows, price) if has_conic_solver() else found
         off = abs(found - wanted)
         if not off <= worst:
@@ -91,12 +91,12 @@ def _tree(rng: np.random.Generator) -> Tree:
     return {v: rng.dirichlet(np.ones(TOKENS), size=2) for v in _prefixes(DRAFTS)}
 
 
-def _value(rows: Tree, v: tuple[int, ...], price: float) -> float:
-    """Return W(v), from the leaves."""
+def token_value(rows: Tree, v: tuple[int, ...], price: float) -> float:
+    """Return W(v) of the best round token by token, from the leaves."""
     if v not in rows:
         return 0.0
     p, q = rows[v]
-    rewards = np.array([1.0 + _value(rows, (*v, y), price) for y in range(TOKENS)])
+    rewards = np.array([1.0 + token_value(rows, (*v, y), price) for y in range(TOKENS)])
     h = _weighted_clip(p, q, rewards, price)
     spent = float(theory.divergence("kl", h, q))
     return float(np.minimum(p, h) @ rewards) - price * spent
@@ -135,7 +135,7 @@ def _flat_schedule(rng: np.random.Generator) -> float:
     rows = dict.fromkeys(_prefixes(DRAFTS), (p, q))
     pair = theory.Pair.prepare(p[None], q[None])
     return max(
-        abs(schedule(pair, price, DRAFTS).value - _value(rows, (), price)) for price in PRICES
+        abs(schedule(pair, price, DRAFTS).value - token_value(rows, (), price)) for price in PRICES
     )
 
 
